@@ -1,0 +1,48 @@
+"""tasso: teach a CLIP model one image-classification task after another.
+
+>>> import tasso
+>>> run = tasso.learn(benchmark="atlas", model="nano", method="tasso", steps=60, lr=1e-4, out="runs/first")
+>>> run.metrics["mtil"]["accuracy"], run.classify("picture.png")
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasso.errors import TassoError
+from tasso.version import __version__
+
+if TYPE_CHECKING:
+    from tasso.trained import Run
+
+__all__ = ["TassoError", "__version__", "evaluate", "learn", "load"]
+
+
+def learn(**options: Any) -> Run:
+    """Learn a sequence of tasks; options are those of `tasso run`. Finished runs are not repeated.
+
+    `method` may be a name or a dict of a name and hyper-parameters: method={"name": "tasso", "rank": 72}.
+    """
+    from tasso.config import from_dict
+    from tasso.learner import learn as learn_sequence
+    from tasso.trained import Run
+
+    config = from_dict(options, "learn")
+    learn_sequence(config)
+    return Run(config.out)
+
+
+def evaluate(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
+    """Accuracy of a model, or of a run's latest checkpoint, on every task of a benchmark, in both settings."""
+    from tasso.config import from_dict
+    from tasso.learner import evaluate as evaluate_model
+
+    return evaluate_model(from_dict(options, "evaluate"), Path(run) if run else None)
+
+
+def load(run: str | Path) -> Run:
+    """A run folder: its results and its model."""
+    from tasso.trained import Run
+
+    return Run(run)

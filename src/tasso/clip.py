@@ -1,0 +1,343 @@
+"""An open_clip model seen as an image encoder, a text encoder and cached class embeddings."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import warnings
+import zipfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tasso.errors import ConfigError, ModelError
+from tasso.images.views import Preprocess
+
+NANO = Path(__file__).parent / "nano"
+LOCAL = "local-dir:"
+TEXT_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How to build the model again: a name and where its weights come from."""
+
+    model: str
+    pretrained: str | None = None
+
+    def __str__(self) -> str:
+        return self.model + (f" ({self.pretrained})" if self.pretrained else "")
+
+
+class Clip:
+    """A CLIP model with what is needed to look at pictures and to name classes.
+
+    All embeddings it returns are float32 and of unit length. Image towers may run in bfloat16 (`precision`); the
+    text tower always runs in float32: its work is done once and then kept.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, preprocess: Preprocess, spec: ModelSpec) -> None:
+        self.model, self.tokenizer, self.preprocess, self.spec = model, tokenizer, preprocess, spec
+        self.precision = torch.float32
+        self._class_embeddings: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @property
+    def visual(self) -> nn.Module:
+        """The image tower."""
+        tower = self.model.visual
+        assert isinstance(tower, nn.Module)
+        return tower
+
+    @property
+    def logit_scale(self) -> float:
+        """The factor on cosines before the softmax; learned in pretraining, never trained here."""
+        scale = self.model.logit_scale
+        assert isinstance(scale, Tensor)
+        return float(scale.exp())
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of an embedding."""
+        return int(self.encode_texts(["a"]).shape[-1])
+
+    def to(self, device: torch.device | str, precision: torch.dtype | None = None) -> Clip:
+        """Move the model; optionally set the precision of the image tower."""
+        self.model.to(device)
+        self.precision = precision or self.precision
+        self.forget_texts()
+        return self
+
+    def parameters_of(self, towers: str) -> dict[str, nn.Parameter]:
+        """Named parameters of `visual` or `both` towers; the logit scale and bias belong to neither."""
+        named = {n: p for n, p in self.model.named_parameters() if n not in ("logit_scale", "logit_bias")}
+        return {n: p for n, p in named.items() if towers == "both" or n.startswith("visual.")}
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Unit embeddings of normalised pictures."""
+        return encode(self.visual, pixels, self.precision)
+
+    def frozen_image_encoder(self) -> FrozenImageEncoder:
+        """A copy of the image tower as it is now, for use as a teacher."""
+        return FrozenImageEncoder(self.visual, self.precision)
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Unit embeddings of texts, without gradient."""
+        parts = []
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            for start in range(0, len(texts), TEXT_CHUNK):
+                tokens = self.tokenizer(list(texts[start : start + TEXT_CHUNK])).to(self.device)
+                parts.append(F.normalize(self.model.encode_text(tokens).float(), dim=-1))  # type: ignore[operator]
+        self.model.train(training)
+        return torch.cat(parts)
+
+    def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
+        """One unit embedding a class: the mean over the templates. Computed once, until `forget_texts`."""
+        key = (tuple(class_names), tuple(templates))
+        if key not in self._class_embeddings:
+            self._class_embeddings[key] = self.encode_classes(class_names, templates)
+        return self._class_embeddings[key]
+
+    def encode_classes(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
+        """As `class_embeddings`, computed now."""
+        prompts = [template.format(name) for name in class_names for template in templates]
+        embeddings = self.encode_texts(prompts)
+        if len(templates) == 1:
+            return embeddings
+        return F.normalize(embeddings.view(len(class_names), len(templates), -1).mean(1), dim=-1)
+
+    def forget_texts(self) -> None:
+        """Drop kept class embeddings: the text tower has changed or moved."""
+        self._class_embeddings.clear()
+
+    def state(self, towers: str) -> dict[str, Tensor]:
+        """The towers' tensors (parameters and buffers), as they are."""
+        return {
+            name: tensor.detach()
+            for name, tensor in self.model.state_dict().items()
+            if towers == "both" or name.startswith("visual.")
+        }
+
+    def load_state(self, state: dict[str, Tensor], where: str) -> None:
+        """Put back what `state` gave; every tensor must belong to the model and have its shape."""
+        own = self.model.state_dict()
+        for name, tensor in state.items():
+            if name not in own:
+                raise ModelError(f"{where}: tensor {name!r} does not belong to {self.spec}")
+            if own[name].shape != tensor.shape:
+                shapes = f"{tuple(tensor.shape)} instead of {tuple(own[name].shape)}"
+                raise ModelError(f"{where}: tensor {name!r} has shape {shapes}: not a checkpoint of {self.spec}")
+        self.model.load_state_dict(state, strict=False)
+        self.forget_texts()
+
+    def count_parameters(self) -> dict[str, int]:
+        """How many numbers the model is made of."""
+        image = sum(p.numel() for p in self.visual.parameters())
+        total = sum(p.numel() for p in self.model.parameters())
+        return {"total": total, "image_tower": image, "text_tower": total - image}
+
+
+class FrozenImageEncoder:
+    """An image tower that never changes."""
+
+    def __init__(self, tower: nn.Module, precision: torch.dtype) -> None:
+        self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
+        self.precision = precision
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Unit embeddings of normalised pictures, without gradient."""
+        with torch.no_grad():
+            return encode(self.tower, pixels, self.precision)
+
+
+def encode(tower: nn.Module, pixels: Tensor, precision: torch.dtype) -> Tensor:
+    """Embeddings from a tower, under autocast where asked, then float32 and of unit length."""
+    context: AbstractContextManager[Any] = nullcontext()
+    if precision != torch.float32:
+        context = torch.autocast(pixels.device.type, dtype=precision)
+    with context:
+        features = tower(pixels)
+    return F.normalize(features.float(), dim=-1)
+
+
+def load_clip(model: str, pretrained: str | None = None) -> Clip:
+    """Build a model on the CPU in float32.
+
+    Args:
+        model: `nano`, an open_clip name, or `local-dir:FOLDER`.
+        pretrained: an open_clip tag, a `.pt` or `.safetensors` state dict, or None for `nano` and `local-dir:`.
+    """
+    spec = ModelSpec(model, pretrained)
+    if model == "nano" or model.startswith(LOCAL):
+        return _load_folder(NANO if model == "nano" else Path(model.removeprefix(LOCAL)), spec)
+    config = open_clip.get_model_config(model)
+    if config is None:
+        raise ModelError(f"model: open_clip knows no model {model!r}; open_clip.list_models() lists them")
+    if pretrained is None:
+        raise ModelError(f"pretrained: {model} needs weights: an open_clip tag ({_tags(model)}) or a state dict file")
+    if Path(pretrained).suffix in (".pt", ".pth", ".bin", ".safetensors"):
+        return _load_file(model, config, Path(pretrained), spec)
+    return _load_tag(model, config, pretrained, spec)
+
+
+def read_templates(template: str) -> tuple[str, ...]:
+    """Prompt templates from an option: one prompt with {}, or a file with one prompt a line."""
+    if "{}" in template:
+        return (template,)
+    path = Path(template)
+    if not path.is_file():
+        raise ConfigError(f"template: {template!r} has no {{}} for the class name and is not a file of prompts")
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    for number, line in enumerate(lines, 1):
+        if "{}" not in line:
+            raise ConfigError(f"template: {path}, prompt {number} has no {{}} for the class name: {line!r}")
+    if not lines:
+        raise ConfigError(f"template: {path} is empty")
+    return tuple(lines)
+
+
+def _load_folder(folder: Path, spec: ModelSpec) -> Clip:
+    if spec.pretrained:
+        raise ModelError(f"pretrained: {spec.model} brings its own weights; leave --pretrained out")
+    file = folder / "open_clip_config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        text = config["model_cfg"]["text_cfg"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"model: {file}: not an open_clip config ({error.__class__.__name__}: {error})") from None
+    name = f"{LOCAL}{folder}"
+    model = _quietly(lambda: open_clip.create_model(name, require_pretrained=True), spec)
+    # A vocabulary of its own lies beside the weights; open_clip would look for it in the working directory.
+    extra = {}
+    if vocabulary := text.get("tokenizer_kwargs", {}).get("bpe_path"):
+        extra["bpe_path"] = str(folder / vocabulary)
+    return _wrap(model, open_clip.get_tokenizer(name, **extra), spec)
+
+
+def _load_tag(name: str, config: dict[str, Any], tag: str, spec: ModelSpec) -> Clip:
+    wanted = open_clip.get_pretrained_cfg(name, tag)
+    if not wanted:
+        raise ModelError(f"pretrained: {name} has no tag {tag!r}. Tags: {_tags(name)}; or give a state dict file")
+    _check_activation(name, config, bool(wanted.get("quick_gelu", False)), f"the weights {tag!r}")
+    return _wrap(_quietly(lambda: open_clip.create_model(name, tag), spec), open_clip.get_tokenizer(name), spec)
+
+
+def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -> Clip:
+    if not path.is_file():
+        raise ModelError(f"pretrained: no such file: {path}")
+    state, quick_gelu = _read_state_dict(path)
+    if quick_gelu is not None:
+        _check_activation(name, config, quick_gelu, str(path))
+    model = _quietly(lambda: open_clip.create_model(name, pretrained_text=False), spec)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
+        raise ModelError(f"pretrained: {path} does not fit {name}: {reason}") from None
+    return _wrap(model, open_clip.get_tokenizer(name), spec)
+
+
+def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
+    """Tensors of a state dict, and whether they need QuickGELU, where the file tells. Runs no code from it."""
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                told = (file.metadata() or {}).get("quick_gelu")
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"pretrained: {path}: not a readable safetensors file: {error}") from None
+        return _clean(state), None if told is None else told == "true"
+    if _is_torchscript(path):
+        # OpenAI's own files are TorchScript archives with three extra buffers.
+        state = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+        openai = {"input_resolution", "context_length", "vocab_size"} & set(state)
+        return _clean({k: v for k, v in state.items() if k not in openai}), True if openai else None
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ModelError(
+            f"pretrained: {path} is not a plain state dict and is not opened, because a pickle can run code. "
+            f"Save it as safetensors or as torch.save(model.state_dict(), …). ({str(error).splitlines()[0]})"
+        ) from None
+    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
+        loaded = loaded["state_dict"]
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise ModelError(f"pretrained: {path} does not hold a state dict (names and tensors)")
+    return _clean(loaded), None
+
+
+def _clean(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Names without the prefixes that wrappers add; float32 values."""
+    for prefix in ("module.", "_orig_mod."):
+        if state and all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
+
+
+def _is_torchscript(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("constants.pkl") for name in archive.namelist())
+
+
+def _check_activation(name: str, config: dict[str, Any], needs_quick_gelu: bool, weights: str) -> None:
+    """open_clip only warns when weights meet the wrong activation, and the accuracy quietly drops."""
+    has_quick_gelu = bool(config.get("quick_gelu", False))
+    if has_quick_gelu == needs_quick_gelu:
+        return
+    other = name.removesuffix("-quickgelu") if has_quick_gelu else f"{name}-quickgelu"
+    hint = f" Ask for --model {other}." if open_clip.get_model_config(other) else ""
+    activation = "QuickGELU" if needs_quick_gelu else "plain GELU"
+    raise ModelError(f"model: {weights} were trained with {activation}, but {name} is built without it.{hint}")
+
+
+def _quietly(create: Any, spec: ModelSpec) -> nn.Module:
+    """Run open_clip's factory; its warnings are errors here, its failures name the model."""
+    level = logging.root.level
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*QuickGELU mismatch.*")
+            logging.root.setLevel(logging.CRITICAL)
+            model = create()
+    except (ModelError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"model: cannot load {spec}: {error}. Without network access, give --pretrained a local file"
+        ) from None
+    finally:
+        logging.root.setLevel(level)
+    assert isinstance(model, nn.Module)
+    return model.float().eval().requires_grad_(False)
+
+
+def _wrap(model: nn.Module, tokenizer: Any, spec: ModelSpec) -> Clip:
+    config = open_clip.get_model_preprocess_cfg(model)
+    size = config["size"][0] if isinstance(config["size"], (tuple, list)) else config["size"]
+    interpolation, mode = config.get("interpolation", "bicubic"), config.get("resize_mode", "shortest")
+    if interpolation not in ("bicubic", "bilinear") or mode not in ("shortest", "squash"):
+        raise ModelError(f"model: {spec} wants {interpolation} resizing of mode {mode}, which is not supported")
+    preprocess = Preprocess(int(size), tuple(config["mean"]), tuple(config["std"]), interpolation, mode)
+    return Clip(model, tokenizer, preprocess, spec)
+
+
+def _tags(model: str) -> str:
+    return ", ".join(open_clip.list_pretrained_tags_by_model(model)) or "none"

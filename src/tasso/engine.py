@@ -1,0 +1,169 @@
+"""Learns one task: precision, optimiser, schedule, accumulation. Knows nothing of what a method does inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasso.clip import Clip
+from tasso.config import Protocol
+from tasso.errors import ConfigError, RunError
+from tasso.images import Stream
+from tasso.methods import Batch, Method
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one task is optimised."""
+
+    steps: int
+    lr: float
+    weight_decay: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    warmup: int = 0
+    accumulate: int = 1
+
+
+def planned_steps(rule: Protocol, images: int, batch_size: int) -> int:
+    """Steps a task. E is the number of full batches in the training set.
+
+    `code`: T = min(10E, max(1000, 2E)), so a very large set is seen twice. `paper`: 1000 steps or 10 epochs,
+    whichever comes first.
+    """
+    epoch = max(1, images // batch_size)
+    return min(10 * epoch, max(1000, 2 * epoch)) if rule == "code" else min(1000, 10 * epoch)
+
+
+def choose_device(device: str) -> torch.device:
+    """The device that `auto` means, or the one asked for, if it is there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise ConfigError(f"device: {device!r} is not auto, cpu, cuda or cuda:N") from None
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device: {device!r} is not there, PyTorch sees {torch.cuda.device_count()} CUDA devices")
+    return chosen
+
+
+def choose_precision(precision: str, device: torch.device) -> torch.dtype:
+    """bfloat16 on CUDA and float32 elsewhere, unless asked otherwise."""
+    if precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+
+
+class Training:
+    """One task being learned, step by step. `method.begin_task` has been called."""
+
+    def __init__(self, clip: Clip, method: Method, streams: Mapping[str, Stream], plan: Plan) -> None:
+        """`streams` has the task's own pictures under "task" and those the method wants under their names."""
+        self.clip, self.method, self.streams, self.plan = clip, method, dict(streams), plan
+        self.step = 0
+        self.groups = method.groups()
+        clip.model.requires_grad_(False)
+        for group in self.groups:
+            for parameter in group.parameters.values():
+                parameter.requires_grad_(True)
+        self.fused = clip.device.type == "cuda"
+        self.optimiser = torch.optim.AdamW(
+            [
+                {
+                    "params": list(group.parameters.values()),
+                    "lr": plan.lr if group.lr is None else group.lr,
+                    "weight_decay": plan.weight_decay if group.weight_decay is None else group.weight_decay,
+                }
+                for group in self.groups
+            ],
+            betas=plan.betas,
+            fused=self.fused,
+        )
+        self.peak_lr = [float(settings["lr"]) for settings in self.optimiser.param_groups]
+
+    @property
+    def trainable_parameters(self) -> int:
+        """How many numbers this task may change."""
+        return sum(p.numel() for group in self.groups for p in group.parameters.values())
+
+    def batch(self) -> Batch:
+        """What the step at hand sees."""
+        seen = {name: stream.batch(self.step) for name, stream in self.streams.items()}
+        return Batch(seen.pop("task"), seen)
+
+    def advance(self) -> dict[str, Tensor]:
+        """One optimiser step. The returned terms stay on the device: reading them waits for it."""
+        self.clip.visual.train()
+        batch = self.batch()
+        self.optimiser.zero_grad(set_to_none=True)
+        totals: dict[str, Tensor] = {}
+        for part in range(self.plan.accumulate):
+            terms = self.method.loss(batch.chunk(part, self.plan.accumulate))
+            (torch.stack(list(terms.values())).sum() / self.plan.accumulate).backward()  # type: ignore[no-untyped-call]
+            for name, term in terms.items():
+                totals[name] = totals.get(name, 0) + term.detach() / self.plan.accumulate
+        self._set_learning_rates()
+        self.optimiser.step()
+        self.method.after_step(self.step)
+        self.step += 1
+        return totals
+
+    def _set_learning_rates(self) -> None:
+        warmth = min(1.0, (self.step + 1) / self.plan.warmup) if self.plan.warmup else 1.0
+        factors = self.method.lr_factors(self.step, self.plan.steps)
+        for group, settings, peak in zip(self.groups, self.optimiser.param_groups, self.peak_lr, strict=True):
+            factor = factors[group.name]
+            settings["lr"] = peak * factor * warmth
+            if factor == 0:  # a resting group keeps its moments too
+                for parameter in group.parameters.values():
+                    parameter.grad = None
+
+    def close(self) -> None:
+        """Freeze the model again and stop reading ahead."""
+        for stream in self.streams.values():
+            stream.close()
+        self.clip.model.requires_grad_(False)
+        self.clip.model.eval()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that has changed since the task began, the random state included."""
+        state = {f"model/{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
+        state |= {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
+        for group in self.groups:
+            for name, parameter in group.parameters.items():
+                for key, value in self.optimiser.state.get(parameter, {}).items():
+                    state[f"optimiser/{group.name}/{name}/{key}"] = value
+        state["random/cpu"] = torch.get_rng_state()
+        if self.clip.device.type == "cuda":
+            state["random/cuda"] = torch.cuda.get_rng_state(self.clip.device)
+        state["step"] = torch.tensor(self.step)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor], where: str) -> None:
+        """Go on where `state_dict` was taken."""
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+        try:
+            self.clip.load_state(part("model/"), where)
+            self.method.load_state_dict(part("method/"))
+            for group in self.groups:
+                for name, parameter in group.parameters.items():
+                    if moments := part(f"optimiser/{group.name}/{name}/"):
+                        self.optimiser.state[parameter] = {
+                            # AdamW counts steps on the host unless it is fused.
+                            key: value.clone() if key == "step" and not self.fused else value.to(parameter.device)
+                            for key, value in moments.items()
+                        }
+            torch.set_rng_state(state["random/cpu"].cpu())
+            if self.clip.device.type == "cuda" and "random/cuda" in state:
+                torch.cuda.set_rng_state(state["random/cuda"].cpu(), self.clip.device)
+            self.step = int(state["step"])
+        except KeyError as error:
+            raise RunError(
+                f"{where}: incomplete resume state, {error} is missing; use --overwrite to start afresh"
+            ) from None

@@ -1,0 +1,21 @@
+"""Errors a user can act on. The command line prints their text and nothing else."""
+
+
+class TassoError(Exception):
+    """Something the user gave cannot work; the message names it and says what to do."""
+
+
+class ConfigError(TassoError):
+    """A configuration key is unknown, ill-typed or out of range."""
+
+
+class DataError(TassoError):
+    """A file, an annotation entry or a picture is missing or malformed."""
+
+
+class ModelError(TassoError):
+    """A model cannot be built or its weights cannot be loaded."""
+
+
+class RunError(TassoError):
+    """A run folder cannot be used as asked."""

@@ -1,0 +1,88 @@
+"""Which pictures a step sees. Every choice is a function of (seed, task, stream, step) alone, so a resumed run
+draws exactly what an uninterrupted one would have drawn, without any state to save."""
+
+from __future__ import annotations
+
+import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasso.images.pixels import Indices, Pixels, StackedPixels
+from tasso.images.views import crop_draws
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Pictures of one step, their places in the set, and their labels (on the device)."""
+
+    pixels: Tensor
+    indices: Indices
+    labels: Tensor
+
+    def chunk(self, number: int, count: int) -> Seen:
+        """The number-th of `count` equal parts."""
+        size = len(self.indices) // count
+        part = slice(number * size, (number + 1) * size)
+        return Seen(self.pixels[part], self.indices[part], self.labels[part])
+
+
+class Stream:
+    """An endless, shuffled sequence of batches from one set."""
+
+    def __init__(
+        self,
+        name: str,
+        pixels: Pixels,
+        labels: Indices,
+        batch_size: int,
+        seed: tuple[int, ...],
+        device: torch.device,
+        view: Literal["train", "eval"] = "train",
+    ) -> None:
+        self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
+        self.seed = (*seed, zlib.crc32(name.encode()))
+        self.device_labels = torch.from_numpy(labels).to(device)
+        # Pictures in memory are ready at once; those on disk are prepared one step ahead.
+        self.ahead = None if isinstance(pixels, StackedPixels) else ThreadPoolExecutor(1)
+        self.pending: dict[int, Future[Seen]] = {}
+
+    def indices(self, step: int) -> Indices:
+        """Places of step's pictures: shuffled epochs, the incomplete last batch of each left out."""
+        count, size = len(self.pixels), self.batch_size
+        if count >= size:
+            epoch, place = divmod(step, count // size)
+            return self._permutation(epoch)[place * size : (place + 1) * size]
+        # Fewer pictures than a batch holds: go round and round.
+        first, start = divmod(step * size, count)
+        rounds = [self._permutation(first + more) for more in range(-(-(start + size) // count))]
+        return np.concatenate(rounds)[start : start + size]
+
+    def _permutation(self, epoch: int) -> Indices:
+        return np.random.default_rng((*self.seed, 0, epoch)).permutation(len(self.pixels))
+
+    def batch(self, step: int) -> Seen:
+        """The pictures of this step."""
+        if self.ahead is None:
+            return self._prepare(step)
+        now = self.pending.pop(step, None) or self.ahead.submit(self._prepare, step)
+        self.pending = {step + 1: self.ahead.submit(self._prepare, step + 1)}
+        return now.result()
+
+    def close(self) -> None:
+        """Stop preparing ahead."""
+        if self.ahead is not None:
+            self.ahead.shutdown(wait=True, cancel_futures=True)
+
+    def _prepare(self, step: int) -> Seen:
+        indices = self.indices(step)
+        if self.view == "train":
+            draws = crop_draws(np.random.default_rng((*self.seed, 1, step)), len(indices))
+            pixels = self.pixels.train_view(indices, draws)
+        else:
+            pixels = self.pixels.eval_view(indices)
+        return Seen(pixels, indices, self.device_labels[torch.from_numpy(indices).to(self.device_labels.device)])

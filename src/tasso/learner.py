@@ -1,0 +1,380 @@
+"""Learns a sequence: train, evaluate on every task, save, go on. Resumes where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasso.clip import Clip, load_clip, read_templates
+from tasso.config import RunConfig, known
+from tasso.engine import Plan, Training, choose_device, choose_precision, planned_steps
+from tasso.errors import RunError
+from tasso.evaluate import Rows, accuracy_rows
+from tasso.images import Pixels, Stream, load_pixels, thread_pool
+from tasso.methods import METHODS, Method, TaskInfo, build_method
+from tasso.metrics import metrics
+from tasso.progress import progress
+from tasso.runs import RunFolder
+from tasso.tasks import ImageSet, Task, TaskSequence, load_sequence
+
+log = logging.getLogger("tasso")
+
+RESULTS_VERSION = 1
+NOTE_SECONDS = 0.5  # reading a loss waits for the device, so it is done this often at most
+LOG_STEPS = 50
+
+
+class Stopped(KeyboardInterrupt):
+    """The run was asked to stop, and its state is saved."""
+
+
+def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
+    """The configuration with nothing left open, and its method."""
+    method = build_method(config.method, config.protocol)
+    config = dataclasses.replace(config.resolved(method.run_defaults), method=method.hyper_parameters())
+    return config, method
+
+
+def learn(config: RunConfig) -> dict[str, Any]:
+    """Learn a sequence and return the results (the content of results.json).
+
+    A finished run is not repeated, a stopped one goes on. Everything that can be checked is checked before the run
+    folder is made.
+    """
+    config, method = resolve(config)
+    folder = RunFolder(config.out)
+    if not config.overwrite and (results := finished(folder, config)):
+        log.info("%s is finished already; --overwrite repeats it", config.out)
+        return results
+    learner = Learner(config, method, folder)
+    with folder.opened(config):
+        return learner.run()
+
+
+def finished(folder: RunFolder, config: RunConfig) -> dict[str, Any] | None:
+    """Results of a finished run of this very configuration, or None."""
+    if not folder.config_file.exists():
+        return None
+    folder.check_same(config)
+    results = folder.read_results()
+    return results if results and results["finished"] else None
+
+
+class Learner:
+    """One run: its data, its model, its method and its folder."""
+
+    def __init__(self, config: RunConfig, method: Method, folder: RunFolder) -> None:
+        self.config, self.method, self.folder = config, method, folder
+        self.templates = read_templates(known(config.template))
+        self.device = choose_device(config.device)
+        wants_reference = any(wanted.name == "reference" for wanted in method.wants())
+        self.sequence: TaskSequence = load_sequence(config, with_reference=wants_reference)
+        self.clip: Clip = load_clip(config.model, config.pretrained)
+        self.clip.to(self.device, choose_precision(config.precision, self.device))
+        method.check(self.clip)
+        self.pool = thread_pool(config.workers)
+        self._loaded: dict[str, Pixels] = {}
+
+    # -- the straight line -----------------------------------------------------------------------------------
+
+    def run(self) -> dict[str, Any]:
+        """Everything from the first evaluation to the last."""
+        results = self.folder.read_results() or self._first_results()
+        tasks = self.sequence.tasks
+        if not results["mtil"]["zero_shot"]:
+            self._add_zero_shot(results, self._evaluate("zero-shot"))
+            self.folder.write_results(results)
+        for index in range(len(results["mtil"]["matrix"]), len(tasks)):
+            about = self._learn_task(index)
+            started = time.perf_counter()
+            rows = self._evaluate(f"after {tasks[index].name}")
+            about["evaluation_seconds"] = round(time.perf_counter() - started, 3)
+            self._add_row(results, rows, about)
+            self.folder.write_results(results)
+            self.folder.drop_state()
+            self.folder.log("evaluated", task=tasks[index].name, mtil=rows.mtil, mcil=rows.mcil)
+        return results
+
+    # -- one task --------------------------------------------------------------------------------------------
+
+    def _learn_task(self, index: int) -> dict[str, Any]:
+        """Train on task `index` from the model before it; returns what was measured. The model is left trained."""
+        task = self.sequence.tasks[index]
+        if done := self.folder.read_checkpoint(index, task.name):  # stopped between saving and evaluating
+            self.clip.load_state(done[0], str(self.folder.checkpoint_file(index, task.name)))
+            return done[1]
+        training = self.begin(index)
+        about = self._resume(training, index)
+        try:
+            with stop_signals() as asked_to_stop:
+                self._train(training, task, index, about, asked_to_stop)
+        finally:
+            training.close()
+        self.method.end_task()
+        if self.method.towers == "both":
+            self.clip.forget_texts()
+        about |= self._measured(training, about, index)
+        self.folder.write_checkpoint(index, task.name, self.clip.state(self.method.towers), about)
+        self.folder.log("learned", **about)
+        return about
+
+    def begin(self, index: int) -> Training:
+        """Task `index` ready for its first step, from the model as the task before left it."""
+        task = self.sequence.tasks[index]
+        self._restore_previous(index)
+        torch.manual_seed(self.config.seed * 1000 + index)
+        info = TaskInfo(index, task.name, task.class_names, self.templates, self.config.seed)
+        self.method.begin_task(self.clip, info)
+        return Training(self.clip, self.method, self._streams(index, task), self._plan(task))
+
+    def _restore_previous(self, index: int) -> None:
+        """The model as task index − 1 left it (the pretrained one for the first)."""
+        if index == 0:
+            return
+        name = self.sequence.tasks[index - 1].name
+        before = self.folder.read_checkpoint(index - 1, name)
+        if before is None:
+            file = self.folder.checkpoint_file(index - 1, name)
+            raise RunError(f"{file} is missing, so the run cannot go on; use --overwrite to start afresh")
+        self.clip.load_state(before[0], str(self.folder.checkpoint_file(index - 1, name)))
+
+    def _resume(self, training: Training, index: int) -> dict[str, Any]:
+        """Go on from a saved state, if there is one for this task."""
+        fresh = {"task": self.sequence.tasks[index].name, "seconds": 0.0}
+        saved = self.folder.read_state()
+        if saved is None or saved[1].get("index") != index:
+            return fresh
+        training.load_state_dict(saved[0], str(self.folder.state_file))
+        log.info("resuming %s at step %d", fresh["task"], training.step)
+        return {**fresh, "seconds": saved[1]["seconds"]}
+
+    def _train(
+        self,
+        training: Training,
+        task: Task,
+        index: int,
+        about: dict[str, Any],
+        asked_to_stop: threading.Event,
+    ) -> None:
+        plan, per_step = training.plan, self._images_per_step(training)
+        title = f"{index + 1}/{len(self.sequence.tasks)} {task.name}"
+        started, already = time.perf_counter(), about["seconds"]
+        noted = saved = started
+        first = training.step
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        with progress(title, plan.steps, training.step) as advance:
+            while training.step < plan.steps:
+                terms = training.advance()
+                now = time.perf_counter()
+                note = ""
+                last = training.step == plan.steps
+                if now - noted >= NOTE_SECONDS or training.step % LOG_STEPS == 0 or last:
+                    values = self._read(terms, task, training.step)
+                    now = noted = time.perf_counter()
+                    rate = (training.step - first) * per_step / (now - started)
+                    note = " ".join(f"{k} {v:.3f}" for k, v in values.items()) + f", {rate:.0f} images/s"
+                    if training.step % LOG_STEPS == 0 or last:
+                        self.folder.log("step", task=task.name, step=training.step, **values)
+                advance(1, note)
+                about["seconds"] = already + now - started
+                if asked_to_stop.is_set():
+                    self._save_state(training, index, about)
+                    raise Stopped(
+                        f"stopped at step {training.step} of {plan.steps} of {task.name}. "
+                        "The same command goes on from there"
+                    )
+                if not last and self._time_to_save(training.step, now - saved):
+                    self._save_state(training, index, about)
+                    saved = time.perf_counter()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        about["seconds"] = already + time.perf_counter() - started
+
+    def _read(self, terms: dict[str, Tensor], task: Task, step: int) -> dict[str, float]:
+        """Losses as numbers; a loss that is not finite ends the run."""
+        values = {name: float(term) for name, term in terms.items()}
+        if not all(math.isfinite(value) for value in values.values()):
+            raise RunError(f"task {task.name!r}, step {step}: the loss is not finite ({values}); try a smaller --lr")
+        return values
+
+    def _time_to_save(self, step: int, seconds: float) -> bool:
+        if self.config.save_every:
+            return step % self.config.save_every == 0
+        return seconds >= 60 * self.config.save_minutes
+
+    def _save_state(self, training: Training, index: int, about: dict[str, Any]) -> None:
+        self.folder.write_state(training.state_dict(), {"index": index, "seconds": about["seconds"]})
+
+    # -- what a task needs -----------------------------------------------------------------------------------
+
+    def _plan(self, task: Task) -> Plan:
+        c = self.config
+        steps = c.steps or planned_steps(known(c.step_rule), len(task.train), c.batch_size)
+        return Plan(steps, known(c.lr), known(c.weight_decay), c.betas, c.warmup, c.accumulate)
+
+    def _streams(self, index: int, task: Task) -> dict[str, Stream]:
+        seed = (self.config.seed, index)
+        pixels = self._pixels(task.train, f"{task.name} train")
+        streams = {"task": Stream("task", pixels, task.train.labels, self.config.batch_size, seed, self.device)}
+        for wanted in self.method.wants():
+            images = self.sequence.reference
+            if wanted.name != "reference" or images is None:
+                raise RunError(f"method {self.method.name} wants {wanted.name!r} pictures, and there are none")
+            streams[wanted.name] = Stream(
+                wanted.name, self._kept(images, "reference"), images.labels, self.config.reference_batch_size, seed,
+                self.device, wanted.view,
+            )  # fmt: skip
+        return streams
+
+    def _images_per_step(self, training: Training) -> int:
+        return sum(stream.batch_size for stream in training.streams.values())
+
+    def _pixels(self, images: ImageSet, what: str) -> Pixels:
+        with progress(f"reading {what}", len(images)) as advance:
+            return load_pixels(
+                images,
+                self.clip.preprocess,
+                self.device,
+                self.pool,
+                self.config.cache_gib,
+                lambda n: advance(n, ""),
+            )
+
+    def _kept(self, images: ImageSet, what: str) -> Pixels:
+        """Pictures that are needed again and again are read once."""
+        if what not in self._loaded:
+            self._loaded[what] = self._pixels(images, what)
+        return self._loaded[what]
+
+    # -- evaluation and results ------------------------------------------------------------------------------
+
+    def _evaluate(self, when: str) -> Rows:
+        tasks = self.sequence.tasks
+        pixels = [self._kept(task.test, f"{task.name} test") for task in tasks]
+        with progress(f"testing {when}", sum(map(len, pixels))) as advance:
+            rows = accuracy_rows(
+                self.clip,
+                tasks,
+                pixels,
+                self.templates,
+                self.config.eval_batch_size,
+                lambda n: advance(n, ""),
+            )
+        log.info("%s: MTIL %s", when, " ".join(f"{value:.1f}" for value in rows.mtil))
+        return rows
+
+    def _first_results(self) -> dict[str, Any]:
+        c, tasks = self.config, self.sequence.tasks
+        self.folder.log("started", method=self.method.name, tasks=self.sequence.names)
+        return {
+            "version": RESULTS_VERSION,
+            "finished": False,
+            "method": self.method.name,
+            "label": c.label or METHODS[self.method.name].title,
+            "seed": c.seed,
+            "model": str(self.clip.spec),
+            "benchmark": c.benchmark,
+            "sequence": c.sequence,
+            "protocol": c.protocol,
+            "tasks": self.sequence.names,
+            "mtil": {"zero_shot": [], "matrix": [], "metrics": None},
+            "mcil": {"zero_shot": [], "matrix": [], "metrics": None},
+            "per_task": [],
+            "classes": {task.name: len(task.class_names) for task in tasks},
+            "class_names": {task.name: list(task.class_names) for task in tasks},
+            "parameters": self.clip.count_parameters(),
+        }
+
+    def _add_zero_shot(self, results: dict[str, Any], rows: Rows) -> None:
+        for setting, row in dataclasses.asdict(rows).items():
+            results[setting]["zero_shot"] = row
+
+    def _add_row(self, results: dict[str, Any], rows: Rows, about: dict[str, Any]) -> None:
+        for setting, row in dataclasses.asdict(rows).items():
+            part = results[setting]
+            part["matrix"].append(row)
+            if len(part["matrix"]) == len(self.sequence.tasks):
+                part["metrics"] = metrics(part["zero_shot"], part["matrix"])
+                results["finished"] = True
+        results["per_task"].append(about)
+
+    def _measured(self, training: Training, about: dict[str, Any], index: int) -> dict[str, Any]:
+        if self.device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated(self.device)
+        else:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        seconds = max(about["seconds"], 1e-9)
+        return {
+            "index": index,
+            "steps": training.plan.steps,
+            "seconds": round(seconds, 3),
+            "images_per_second": round(training.plan.steps * self._images_per_step(training) / seconds, 1),
+            "peak_memory_bytes": peak,
+            "trainable_parameters": training.trainable_parameters,
+        }
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and a polite kill set, so that a step is finished before its state is saved."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield event
+        return
+    before = {number: signal.signal(number, lambda *_: event.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def evaluate(config: RunConfig, run: Path | None = None) -> dict[str, Any]:
+    """Zero-shot accuracy of a model on a benchmark, or that of a run's latest checkpoint, in both settings."""
+    config, _ = resolve(config)
+    sequence = load_sequence(config, with_reference=False)
+    device = choose_device(config.device)
+    clip = load_clip(config.model, config.pretrained).to(device, choose_precision(config.precision, device))
+    checkpoint = load_last_checkpoint(clip, RunFolder(run)) if run else None
+    pool = thread_pool(config.workers)
+    pixels = [load_pixels(t.test, clip.preprocess, device, pool, config.cache_gib) for t in sequence.tasks]
+    with progress("testing", sum(map(len, pixels))) as advance:
+        rows = accuracy_rows(
+            clip, sequence.tasks, pixels, read_templates(known(config.template)), config.eval_batch_size,
+            lambda n: advance(n, ""),
+        )  # fmt: skip
+    return {
+        "model": str(clip.spec),
+        "checkpoint": checkpoint,
+        "benchmark": config.benchmark,
+        "tasks": sequence.names,
+        "mtil": rows.mtil,
+        "mcil": rows.mcil,
+    }
+
+
+def load_last_checkpoint(clip: Clip, folder: RunFolder) -> str:
+    """Put the newest checkpoint of a run into the model; returns the task's name."""
+    results = folder.read_results()
+    learned = len(results["per_task"]) if results else 0
+    if not results or not learned:
+        raise RunError(f"{folder.path}: no task has been learned in this run")
+    name = results["tasks"][learned - 1]
+    loaded = folder.read_checkpoint(learned - 1, name)
+    if loaded is None:
+        raise RunError(f"{folder.checkpoint_file(learned - 1, name)} is missing")
+    clip.load_state(loaded[0], str(folder.checkpoint_file(learned - 1, name)))
+    return str(name)

@@ -1,0 +1,42 @@
+"""Continual fine-tuning: cross-entropy on each task in turn, nothing to hold the earlier ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from tasso.clip import Clip
+from tasso.config import option, require
+from tasso.losses import cross_entropy
+from tasso.methods.base import Batch, Group, Method, TaskInfo, register
+
+
+@register("finetune")
+@dataclass
+class FineTune(Method):
+    """Image tower only: the same forward pass and step as TASSO's, less its two additions."""
+
+    label_smoothing: float = option("label smoothing (0, as in TASSO's ablation without its parts)", 0.0)
+
+    title: ClassVar[str] = "fine-tuning"
+    summary: ClassVar[str] = "cross-entropy on each task in turn"
+    source: ClassVar[str] = "the lower bound of every comparison"
+    verified: ClassVar[str] = "equal to TASSO with both of its terms switched off"
+
+    def validate(self) -> None:
+        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
+
+    def begin_task(self, clip: Clip, task: TaskInfo) -> None:
+        self.clip = clip
+        self.class_embeddings = clip.class_embeddings(task.class_names, task.templates)
+        self.scale = clip.logit_scale
+
+    def groups(self) -> list[Group]:
+        return [Group("encoder", self.clip.parameters_of(self.towers))]
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        features = self.clip.encode_images(batch.task.pixels)
+        labels = batch.task.labels
+        return {"ce": cross_entropy(features, self.class_embeddings, labels, self.scale, self.label_smoothing)}

@@ -1,0 +1,150 @@
+"""TASSO: cross-entropy in the whole space and in a learned subspace, geodesic distillation in both parts.
+
+L = CE + α·L_sub + β·L_KD, image tower only, teacher = the model before this task, reference images unlabelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from tasso.clip import Clip, FrozenImageEncoder
+from tasso.config import option, require
+from tasso.errors import ConfigError
+from tasso.losses import Angle, Distance, cross_entropy, distance
+from tasso.methods.base import Batch, Group, Method, TaskInfo, Wanted, cosine, register
+from tasso.subspace import Orthonormalisation, inside, orthonormal, outside
+
+
+@register("tasso")
+@dataclass
+class Tasso(Method):
+    """Hyper-parameters; None is filled in from the protocol."""
+
+    rank: int = option("rank r of the subspace (paper and code)", 144)
+    alpha: float = option("weight α of the subspace cross-entropy; 0 switches it off (paper and code)", 0.5)
+    beta: float = option("weight β of the distillation (paper and code)", 3.0)
+    kd_parallel: Distance = option("distillation distance inside the subspace", "geodesic")
+    kd_perpendicular: Distance = option("distillation distance outside the subspace", "geodesic")
+    kd_whole: Distance = option("distillation distance on the undivided embedding (ablation)", "none")
+    angle: Angle | None = option("clamped: arccosine within ±(1 − 1e-6) (code); exact: atan2 (paper)", None)
+    ce_scale: float | None = option("factor on cosines in the full CE; 0: the model's own (code); 1 (paper)", None)
+    subspace_scale: float | None = option("factor on cosines in the subspace CE: 10 (code), 1 (paper)", None)
+    subspace_gradient: Literal["both", "projector"] = option("whom the subspace CE trains", "both")
+    kd_trains_projector: bool = option("let the distillation train the projector too (code)", True)
+    train_projector: bool = option("learn the projector; false: it stays as it was drawn", True)
+    optimise: Literal["joint", "projector-first", "alternate"] = option("when encoder and projector move", "joint")
+    init_std: float = option("standard deviation of the fresh projector matrix A (code)", 0.02)
+    projector_lr: float | None = option("learning rate of A (default: the run's, as in the code)", None)
+    projector_weight_decay: float | None = option("weight decay of A (default: the run's)", None)
+    orthonormalisation: Orthonormalisation = option("how U is made from A; both give the same U", "qr")
+    fix_signs: bool = option("turn U's columns so that R has a positive diagonal (code; no effect on any loss)", True)
+
+    title: ClassVar[str] = "TASSO"
+    summary: ClassVar[str] = "subspace cross-entropy and geodesic distillation in both subspaces"
+    source: ClassVar[str] = "paper; defaults of its authors' single-GPU configuration"
+    verified: ClassVar[str] = "losses and gradients against the authors' code in float64 (golden cases)"
+    teachers: ClassVar[str] = "previous task's model"
+    protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "code": {"angle": "clamped", "ce_scale": 0.0, "subspace_scale": 10.0},
+        # The paper's formulas have no factor on the cosines and no clamp.
+        "paper": {"angle": "exact", "ce_scale": 1.0, "subspace_scale": 1.0},
+    }
+
+    def validate(self) -> None:
+        require(self, "rank", self.rank >= 1, "must be at least 1")
+        for key in ("alpha", "beta", "ce_scale", "subspace_scale", "projector_weight_decay"):
+            require(self, key, getattr(self, key) is None or getattr(self, key) >= 0, "must not be negative")
+        require(self, "init_std", self.init_std > 0, "must be positive")
+        require(self, "projector_lr", self.projector_lr is None or self.projector_lr > 0, "must be positive")
+
+    @property
+    def distils(self) -> bool:
+        """Is there any distillation?"""
+        return self.beta > 0 and {self.kd_parallel, self.kd_perpendicular, self.kd_whole} != {"none"}
+
+    @property
+    def divides(self) -> bool:
+        """Is the subspace used at all?"""
+        divided = self.beta > 0 and {self.kd_parallel, self.kd_perpendicular} != {"none"}
+        return self.alpha > 0 or divided
+
+    def wants(self) -> tuple[Wanted, ...]:
+        return (Wanted("reference"),) if self.distils else ()
+
+    def check(self, clip: Clip) -> None:
+        if self.divides and self.rank >= clip.dim:
+            raise ConfigError(f"method.rank: must be below the embedding's length {clip.dim}, not {self.rank}")
+
+    def begin_task(self, clip: Clip, task: TaskInfo) -> None:
+        self.clip = clip
+        self.class_embeddings = clip.class_embeddings(task.class_names, task.templates)
+        self.scale = self.ce_scale or clip.logit_scale
+        self.teacher: FrozenImageEncoder | None = clip.frozen_image_encoder() if self.distils else None
+        # Drawn on the CPU, so that a seed means the same projector on every device.
+        generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
+        A = self.init_std * torch.randn(clip.dim, self.rank, generator=generator)
+        self.A = nn.Parameter(A.to(clip.device))
+
+    def groups(self) -> list[Group]:
+        groups = [Group("encoder", self.clip.parameters_of(self.towers))]
+        if self.divides and self.train_projector:
+            groups.append(Group("projector", {"A": self.A}, self.projector_lr, self.projector_weight_decay))
+        return groups
+
+    def lr_factors(self, step: int, total: int) -> dict[str, float]:
+        if self.optimise == "alternate":  # odd steps (counted from one) move the projector, even ones the encoder
+            moving, factor = ("projector", "encoder")[step % 2], cosine(step, total)
+            return {name: factor * (name == moving) for name in ("encoder", "projector")}
+        if self.optimise == "projector-first":  # half of the steps each, each half with its own cosine
+            half = total // 2
+            if step < half:
+                return {"encoder": 0.0, "projector": cosine(step, half)}
+            return {"encoder": cosine(step - half, total - half), "projector": 0.0}
+        return {"encoder": (factor := cosine(step, total)), "projector": factor}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        count = len(batch.task.pixels)
+        if self.teacher is None:
+            features, student = self.clip.encode_images(batch.task.pixels), None
+        else:  # one forward pass of the student over task and reference pictures
+            reference = batch.others["reference"].pixels
+            both = self.clip.encode_images(torch.cat([batch.task.pixels, reference]))
+            features, student = both[:count], both[count:]
+        U = orthonormal(self.A, self.orthonormalisation, self.fix_signs) if self.divides else None
+        terms = {"ce": cross_entropy(features, self.class_embeddings, batch.task.labels, self.scale)}
+        if U is not None and self.alpha > 0:
+            terms["subspace"] = self.alpha * self._subspace_loss(features, U, batch.task.labels)
+        if self.teacher is not None and student is not None:
+            teacher = self.teacher.encode_images(reference)
+            terms["kd"] = self.beta * self._distillation(student, teacher, U)
+        return terms
+
+    def _subspace_loss(self, features: Tensor, U: Tensor, labels: Tensor) -> Tensor:
+        if self.subspace_gradient == "projector":
+            features = features.detach()
+        assert self.subspace_scale is not None
+        return cross_entropy(inside(features, U), inside(self.class_embeddings, U), labels, self.subspace_scale)
+
+    def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
+        assert self.angle is not None
+        total = distance(student, teacher, self.kd_whole, self.angle)
+        if U is not None:
+            U = U if self.kd_trains_projector else U.detach()
+            total = total + distance(inside(student, U), inside(teacher, U), self.kd_parallel, self.angle)
+            total = total + distance(outside(student, U), outside(teacher, U), self.kd_perpendicular, self.angle)
+        return total
+
+    def end_task(self) -> None:
+        self.teacher = None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"A": self.A.detach()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            self.A.copy_(state["A"])

@@ -1,0 +1,107 @@
+"""Numbers that sum up a run. M[i][k] is the accuracy on task k after learning task i, b[k] that of the pretrained
+model, both in sequence order and in percent. No torch here: a matrix from anywhere will do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tasso.errors import DataError
+
+Matrix = Sequence[Sequence[float]]
+
+
+def accuracy(matrix: Matrix) -> float:
+    """Mean accuracy over all tasks after the last one."""
+    return _mean(matrix[-1])
+
+
+def forgetting(matrix: Matrix) -> float:
+    """Accuracy when a task had just been learned, less its worst later accuracy; mean over all but the last task.
+
+    Signed: a task that only got better counts as negative.
+    """
+    tasks = len(matrix)
+    return _mean([matrix[k][k] - min(matrix[i][k] for i in range(k + 1, tasks)) for k in range(tasks - 1)])
+
+
+def zero_shot_degradation(zero_shot: Sequence[float], matrix: Matrix) -> float:
+    """Pretrained accuracy on a task, less its worst accuracy before it was learned; mean over all but the first."""
+    return _mean([zero_shot[k] - min(matrix[i][k] for i in range(k)) for k in range(1, len(matrix))])
+
+
+def transfer(matrix: Matrix) -> float:
+    """ZSCL's transfer: mean accuracy on a task before it is learned, averaged over all tasks but the first."""
+    return _mean([_mean([matrix[i][k] for i in range(k)]) for k in range(1, len(matrix))])
+
+
+def average(matrix: Matrix) -> float:
+    """ZSCL's average: mean of the whole matrix."""
+    return _mean([_mean(row) for row in matrix])
+
+
+def last(matrix: Matrix) -> float:
+    """ZSCL's last: the same as accuracy."""
+    return accuracy(matrix)
+
+
+def metrics(zero_shot: Sequence[float], matrix: Matrix) -> dict[str, float | None]:
+    """All of them. With a single task there is nothing to forget or to degrade: None."""
+    several = len(matrix) > 1
+    return {
+        "accuracy": accuracy(matrix),
+        "forgetting": forgetting(matrix) if several else None,
+        "zero_shot_degradation": zero_shot_degradation(zero_shot, matrix) if several else None,
+        "transfer": transfer(matrix) if several else None,
+        "average": average(matrix),
+        "last": last(matrix),
+    }
+
+
+def metrics_of_file(path: Path) -> dict[str, Any]:
+    """Metrics of a results.json (both settings), a run folder, or a file {"zero_shot": […], "matrix": [[…], …]}."""
+    path = path / "results.json" if path.is_dir() else path
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise DataError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise DataError(f"{path}: expected an object with 'zero_shot' and 'matrix'")
+    if "matrix" in document:
+        return dict(_checked(document, str(path)))
+    settings = [setting for setting in ("mtil", "mcil") if setting in document]
+    if not settings:
+        raise DataError(f"{path}: has neither 'matrix' nor 'mtil' and 'mcil'")
+    return {setting: _checked(document[setting], f"{path}: {setting}") for setting in settings}
+
+
+def _checked(part: Any, where: str) -> dict[str, float | None]:
+    """Metrics of one setting, after its shape has been checked."""
+    if not isinstance(part, dict):
+        raise DataError(f"{where}: expected an object with 'zero_shot' and 'matrix'")
+    zero_shot, matrix = part.get("zero_shot"), part.get("matrix")
+    if not _numbers(zero_shot):
+        raise DataError(f"{where}: zero_shot must be a list of numbers")
+    if not isinstance(matrix, list) or not matrix:
+        raise DataError(f"{where}: matrix must be a list of rows")
+    assert isinstance(zero_shot, list)
+    if len(matrix) != len(zero_shot):
+        raise DataError(
+            f"{where}: matrix has {len(matrix)} rows, zero_shot has {len(zero_shot)} tasks; metrics need all"
+        )
+    for number, row in enumerate(matrix):
+        if not _numbers(row) or len(row) != len(zero_shot):
+            raise DataError(f"{where}: matrix[{number}] must be {len(zero_shot)} numbers")
+    return metrics(zero_shot, matrix)
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,54 @@
+"""Progress on anything that takes a while: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+log = logging.getLogger("tasso")
+LINE_SECONDS = 10.0
+
+Advance = Callable[[int, str], None]
+
+
+@contextlib.contextmanager
+def progress(description: str, total: int, done: int = 0) -> Iterator[Advance]:
+    """Yields advance(count, note): count more are done, and this is worth saying about it."""
+    if not log.isEnabledFor(logging.INFO):
+        yield lambda count, note: None
+    elif sys.stderr.isatty():
+        yield from _bar(description, total, done)
+    else:
+        yield from _lines(description, total, done)
+
+
+def _bar(description: str, total: int, done: int) -> Iterator[Advance]:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        yield from _lines(description, total, done)
+        return
+    columns = (
+        TextColumn("{task.description:<26}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total, completed=done, note="")
+        yield lambda count, note: bar.update(task, advance=count, note=note)
+
+
+def _lines(description: str, total: int, done: int) -> Iterator[Advance]:
+    last = time.monotonic()
+
+    def advance(count: int, note: str) -> None:
+        nonlocal done, last
+        done += count
+        if time.monotonic() - last >= LINE_SECONDS:
+            last = time.monotonic()
+            log.info("%s: %d/%d %s", description, done, total, note)
+
+    yield advance

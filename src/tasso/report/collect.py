@@ -1,0 +1,297 @@
+"""Read run folders. All that a report shows comes from `results.json`; nothing here trains or needs torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from tasso.errors import TassoError
+
+Setting = Literal["mtil", "mcil"]
+SETTINGS: tuple[Setting, ...] = ("mtil", "mcil")
+METRICS = ("accuracy", "forgetting", "zero_shot_degradation", "transfer", "average", "last")
+
+RESULTS_NAME = "results.json"
+CONFIG_NAME = "config.yaml"
+RESULTS_VERSION = 1
+
+T = TypeVar("T")
+
+
+class ReportError(TassoError):
+    """Something a report was given cannot be used; the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class SettingResult:
+    """Accuracies in percent: before any task, then one row per learned task, one column per task."""
+
+    zero_shot: tuple[float, ...]
+    matrix: tuple[tuple[float, ...], ...]
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class TaskCost:
+    """What learning one task took. A figure the run could not measure is None."""
+
+    task: str
+    steps: float | None = None
+    seconds: float | None = None
+    images_per_second: float | None = None
+    peak_memory_bytes: float | None = None
+    trainable_parameters: float | None = None
+    evaluation_seconds: float | None = None
+
+
+COST_FIELDS = (
+    "steps",
+    "seconds",
+    "images_per_second",
+    "peak_memory_bytes",
+    "trainable_parameters",
+    "evaluation_seconds",
+)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run folder's results, checked."""
+
+    path: Path
+    finished: bool
+    method: str
+    label: str
+    seed: int
+    model: str
+    benchmark: str
+    sequence: str
+    tasks: tuple[str, ...]
+    mtil: SettingResult
+    mcil: SettingResult
+    costs: tuple[TaskCost, ...]
+    classes: Mapping[str, int]
+
+    def setting(self, setting: Setting) -> SettingResult:
+        return self.mtil if setting == "mtil" else self.mcil
+
+    @property
+    def learned(self) -> int:
+        """How many tasks have been learned so far."""
+        return len(self.mtil.matrix)
+
+
+def read_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[RunResult]:
+    """Read every run under `paths`, each a run folder or a folder that holds run folders at any depth."""
+    if isinstance(paths, str | PathLike):
+        paths = [paths]
+    folders: dict[Path, Path] = {}  # resolved -> as found, so that a run named twice is counted once
+    for path in paths:
+        for folder in _run_folders(Path(path)):
+            folders.setdefault(folder.resolve(), folder)
+    return [read_run(folder) for folder in folders.values()]
+
+
+def read_run(folder: str | PathLike[str]) -> RunResult:
+    """Read one run folder."""
+    folder = Path(folder)
+    file = folder / RESULTS_NAME
+    if not file.is_file():
+        raise ReportError(f"{file}: not found; a run folder needs it (has the run written any result yet?)")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ReportError(f"{file}: not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ReportError(f"{file}: expected a JSON object, found {_kind(content)}")
+    return _parse(_Reader(file, content), folder)
+
+
+def _run_folders(path: Path) -> list[Path]:
+    if path.is_file() and path.name == RESULTS_NAME:
+        return [path.parent]
+    if not path.exists():
+        raise ReportError(f"{path}: no such folder")
+    if not path.is_dir():
+        raise ReportError(f"{path}: expected a run folder or a folder of run folders")
+    found = _search(path, set())
+    if not found:
+        raise ReportError(f"{path / RESULTS_NAME}: not found, and no folder below {path} has one")
+    return found
+
+
+def _search(folder: Path, seen: set[Path]) -> list[Path]:
+    """Run folders at or below `folder`, by name. `seen` keeps a link back to a parent from looping."""
+    resolved = folder.resolve()
+    if resolved in seen:
+        return []
+    seen.add(resolved)
+    if (folder / RESULTS_NAME).is_file():
+        return [folder]  # a run's own subfolders (checkpoints and the like) are not runs
+    found: list[Path] = []
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.name.startswith("."):
+            found += _search(child, seen)
+    if not found and (folder / CONFIG_NAME).is_file():
+        # A run that was started and left nothing: keep it, so that reading it says so, not silence.
+        return [folder]
+    return found
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Typed access to one JSON object; every complaint names the file and the key's full path."""
+
+    file: Path
+    content: Mapping[str, Any]
+    where: str = ""
+
+    def fail(self, key: str, problem: str) -> ReportError:
+        return ReportError(f"{self.file}: {self.where}{key}: {problem}")
+
+    def get(self, key: str) -> Any:
+        if key not in self.content:
+            raise ReportError(f"{self.file}: missing key {self.where + key!r}")
+        return self.content[key]
+
+    def text(self, key: str) -> str:
+        value = self.get(key)
+        if not isinstance(value, str):
+            raise self.fail(key, f"expected text, found {_kind(value)}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.get(key)
+        if not isinstance(value, bool):
+            raise self.fail(key, f"expected true or false, found {_kind(value)}")
+        return value
+
+    def integer(self, key: str) -> int:
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.fail(key, f"expected a whole number, found {_kind(value)}")
+        return value
+
+    def optional_number(self, key: str) -> float | None:
+        value = self.get(key)
+        if value is not None and not _is_number(value):
+            raise self.fail(key, f"expected a finite number or null, found {_kind(value)}")
+        return None if value is None else float(value)
+
+    def items(self, key: str, parse: Callable[[str, Any], T]) -> tuple[T, ...]:
+        value = self.get(key)
+        if not isinstance(value, list):
+            raise self.fail(key, f"expected a list, found {_kind(value)}")
+        return tuple(parse(f"{key}[{index}]", item) for index, item in enumerate(value))
+
+    def inner(self, key: str, value: Any) -> _Reader:
+        if not isinstance(value, dict):
+            raise self.fail(key, f"expected an object, found {_kind(value)}")
+        return _Reader(self.file, value, f"{self.where}{key}.")
+
+
+def _parse(reader: _Reader, folder: Path) -> RunResult:
+    version = reader.integer("version")
+    if version != RESULTS_VERSION:
+        raise reader.fail("version", f"this tasso reads version {RESULTS_VERSION}, the file says {version}")
+
+    def task_name(key: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise reader.fail(key, f"expected a task name, found {_kind(value)}")
+        return value
+
+    tasks = reader.items("tasks", task_name)
+    if not tasks:
+        raise reader.fail("tasks", "the list is empty")
+    if len(set(tasks)) != len(tasks):
+        raise reader.fail("tasks", "a task is named twice")
+    finished = reader.flag("finished")
+    mtil = _parse_setting(reader.inner("mtil", reader.get("mtil")), len(tasks), finished)
+    mcil = _parse_setting(reader.inner("mcil", reader.get("mcil")), len(tasks), finished)
+    if len(mtil.matrix) != len(mcil.matrix):
+        problem = f"{len(mcil.matrix)} rows, but mtil.matrix has {len(mtil.matrix)}"
+        raise reader.fail("mcil.matrix", problem)
+    sequence = reader.get("sequence")
+    return RunResult(
+        path=folder,
+        finished=finished,
+        method=reader.text("method"),
+        label=reader.text("label"),
+        seed=reader.integer("seed"),
+        model=reader.text("model"),
+        benchmark=reader.text("benchmark"),
+        sequence="" if sequence is None else reader.text("sequence"),
+        tasks=tasks,
+        mtil=mtil,
+        mcil=mcil,
+        costs=reader.items("per_task", lambda key, value: _parse_cost(reader.inner(key, value))),
+        classes=_parse_classes(reader.inner("classes", reader.get("classes"))),
+    )
+
+
+def _parse_setting(reader: _Reader, size: int, finished: bool) -> SettingResult:
+    zero_shot = reader.items("zero_shot", lambda key, value: _percent(reader, key, value))
+    _check_length(reader, "zero_shot", zero_shot, size)
+
+    def matrix_row(key: str, value: Any) -> tuple[float, ...]:
+        if not isinstance(value, list):
+            raise reader.fail(key, f"expected a list, found {_kind(value)}")
+        row = tuple(_percent(reader, f"{key}[{index}]", item) for index, item in enumerate(value))
+        _check_length(reader, key, row, size)
+        return row
+
+    matrix = reader.items("matrix", matrix_row)
+    if len(matrix) > size or (finished and len(matrix) != size):
+        problem = f"wrong size: {len(matrix)} rows for {size} tasks"
+        raise reader.fail("matrix", problem + (" in a finished run" if finished else ""))
+
+    metrics: dict[str, float | None] = dict.fromkeys(METRICS)
+    found = reader.get("metrics")
+    if found is not None:
+        inner = reader.inner("metrics", found)
+        metrics = {name: inner.optional_number(name) for name in METRICS}
+    elif finished:
+        raise reader.fail("metrics", "null in a finished run")
+    return SettingResult(zero_shot, matrix, metrics)
+
+
+def _parse_cost(reader: _Reader) -> TaskCost:
+    measured = (reader.optional_number(key) if key in reader.content else None for key in COST_FIELDS)
+    return TaskCost(reader.text("task"), *measured)
+
+
+def _parse_classes(reader: _Reader) -> dict[str, int]:
+    return {task: reader.integer(task) for task in reader.content}
+
+
+def _check_length(reader: _Reader, key: str, values: Sequence[float], size: int) -> None:
+    if len(values) != size:
+        raise reader.fail(key, f"wrong size: {len(values)} values for {size} tasks")
+
+
+def _percent(reader: _Reader, key: str, value: Any) -> float:
+    if not _is_number(value):
+        raise reader.fail(key, f"expected a percent, found {_kind(value)}")
+    if not -1e-6 <= value <= 100 + 1e-6:  # room for rounding in a sum of floats
+        raise reader.fail(key, f"expected a percent between 0 and 100, found {value}")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _kind(value: Any) -> str:
+    """A JSON value in words short enough for an error message."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    return repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."

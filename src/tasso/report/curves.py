@@ -1,0 +1,148 @@
+"""Accuracy over the sequence: one small panel per task, one line per method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from tasso.report.collect import Setting
+from tasso.report.colours import mark, method_class
+from tasso.report.groups import Comparison, Group
+from tasso.report.markup import Html, element
+from tasso.report.tables import SETTING_NAMES, fixed
+
+_Scale = Callable[[float], float]
+
+_WIDTH, _HEIGHT = 300, 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 30, 292, 10, 160
+
+
+def curves(comparison: Comparison, setting: Setting, methods: Mapping[str, int]) -> Html:
+    """All panels of one comparison; they share one scale, so that heights can be compared across tasks."""
+    low, high = _range(comparison, setting)
+    panels = [_panel(comparison, setting, task, methods, low, high) for task in range(len(comparison.tasks))]
+    return element("div", *panels, class_="panels", style=f"--cols:{_columns(len(panels))}")
+
+
+def _columns(count: int) -> int:
+    """Three or four columns, whichever leaves fewer holes in the last row."""
+    return count if count < 3 else min((4, 3), key=lambda columns: -count % columns)
+
+
+def _range(comparison: Comparison, setting: Setting) -> tuple[int, int]:
+    """The shared y axis in whole twenties; at least forty points, so that noise does not look like news."""
+    values = list(comparison.zero_shot(setting))
+    for run in comparison.runs:
+        values += [value for row in run.setting(setting).matrix for value in row]
+    low, high = math.floor(min(values) / 20) * 20, math.ceil(max(values) / 20) * 20
+    while high - low < 40:
+        low, high = max(0, low - 20), min(100, high + 20)
+    return low, high
+
+
+def _panel(
+    comparison: Comparison,
+    setting: Setting,
+    task: int,
+    methods: Mapping[str, int],
+    low: int,
+    high: int,
+) -> Html:
+    size = len(comparison.tasks)
+    name = comparison.tasks[task]
+    zero_shot = comparison.zero_shot(setting)[task]
+
+    def x(step: float) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * step / size
+
+    def y(value: float) -> float:
+        return _BOTTOM - (_BOTTOM - _TOP) * (value - low) / (high - low)
+
+    tick = 20 if high - low > 40 else 10
+    parts: list[str] = []
+    for level in range(low, high + 1, tick):
+        parts.append(_line("grid", _LEFT, y(level), _RIGHT, y(level)))
+        parts.append(_text(str(level), _LEFT - 5, y(level) + 3.5, "end"))
+    for step in range(size + 1):
+        parts.append(_text(str(step), x(step), _BOTTOM + 14, "middle"))
+    parts.append(_text("tasks learned", (_LEFT + _RIGHT) / 2, _BOTTOM + 27, "middle"))
+    parts.append(_line("learned-at", x(task + 1), _TOP, x(task + 1), _BOTTOM))
+    parts.append(_line("zero-shot", _LEFT, y(zero_shot), _RIGHT, y(zero_shot)))
+
+    described = []
+    by_step: list[list[str]] = [[] for _ in range(size + 1)]
+    for group in comparison.groups:
+        series = _series(group, setting, task)
+        means = [fmean(values) for values in series]
+        points = [(x(step), y(value)) for step, value in enumerate(means)]
+        parts.append(_method(group, series, points, task, methods[group.label], x, y))
+        for step, value in enumerate(means[1:], start=1):
+            by_step[step].append(f"{group.label}: {fixed(value, 1)}")
+        if len(means) > task + 1:
+            learned, last = fixed(means[task + 1], 1), fixed(means[-1], 1)
+            described.append(f"{group.label} {learned} when learned, {last} at the end")
+    by_step[0] = [f"Zero-shot: {fixed(zero_shot, 1)}"]
+
+    # One invisible strip per step carries the values of all methods: easier to hit than a thin line.
+    strip = (_RIGHT - _LEFT) / size
+    for step, lines in enumerate(by_step):
+        title = f"{name}, after {step} of {size} tasks (percent)" if step else f"{name}, at the start (percent)"
+        parts.append(
+            element(
+                "rect",
+                element("title", "\n".join([title, *lines])),
+                class_="hit",
+                x=f"{x(step) - strip / 2:.1f}",
+                y=_TOP,
+                width=f"{strip:.1f}",
+                height=_BOTTOM - _TOP,
+            )
+        )
+    summary = f"{SETTING_NAMES[setting]} accuracy on {name}, task {task + 1} of {size}, in percent. "
+    summary += f"Zero-shot {fixed(zero_shot, 1)}. " + "; ".join(described) + "."
+    picture = element("svg", *parts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=summary, class_="panel")
+    caption = element("figcaption", element("span", f"{task + 1}", class_="number"), name)
+    return element("figure", caption, picture)
+
+
+def _series(group: Group, setting: Setting, task: int) -> list[list[float]]:
+    """Per step, the values of the runs that got that far; step 0 is the starting model."""
+    series = [[run.setting(setting).zero_shot[task] for run in group.runs]]
+    for step in range(max(run.learned for run in group.runs)):
+        series.append([run.setting(setting).matrix[step][task] for run in group.runs if run.learned > step])
+    return series
+
+
+def _method(
+    group: Group,
+    series: Sequence[Sequence[float]],
+    points: Sequence[tuple[float, float]],
+    task: int,
+    index: int,
+    x: _Scale,
+    y: _Scale,
+) -> Html:
+    parts: list[str] = []
+    if len(group.runs) > 1:  # the range between the lowest and the highest seed
+        upper = [(x(step), y(max(values))) for step, values in enumerate(series)]
+        lower = [(x(step), y(min(values))) for step, values in enumerate(series)]
+        parts.append(element("polygon", class_="band", points=_points([*upper, *reversed(lower)])))
+    parts.append(element("polyline", class_="curve", points=_points(points)))
+    if len(points) > task + 1:
+        parts.append(mark(index, *points[task + 1], 4.5))
+        if len(points) > task + 2:  # a small one at the end too, to follow a line without its colour
+            parts.append(mark(index, *points[-1], 3.2))
+    return element("g", *parts, class_=method_class(index), data_method=f"method-{index}")
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Html:
+    return element("line", class_=kind, x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}")
+
+
+def _text(content: str, x: float, y: float, anchor: str) -> Html:
+    return element("text", content, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)

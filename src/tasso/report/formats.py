@@ -1,0 +1,209 @@
+"""Write a `Table` as Markdown, CSV, LaTeX, plain text or a terminal table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from tasso.report.tables import Cell, Column, Table
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+_ARROWS = {"up": "↑", "down": "↓", None: ""}
+_LATEX_ARROWS = {"up": r" $\uparrow$", "down": r" $\downarrow$", None: ""}
+
+
+def heading(column: Column) -> str:
+    """The column's name, with an arrow that points to the better side."""
+    return f"{column.name} {_ARROWS[column.better]}".rstrip()
+
+
+def to_markdown(table: Table) -> str:
+    """A Markdown table: best values bold, cells of just-learned tasks in italics."""
+    table = table.shown()
+
+    def write(cell: Cell) -> str:
+        text = _markdown_text(cell.main)
+        text = f"**{text}**" if cell.best else f"*{text}*" if cell.learned else text
+        return text if cell.spread is None else f"{text} ± {cell.spread_text}"
+
+    lines = [f"**{_markdown_text(table.title)}**", ""]
+    lines.append("| " + " | ".join(_markdown_text(heading(column)) for column in table.columns) + " |")
+    lines.append("|" + "|".join("---:" if column.numeric else ":---" for column in table.columns) + "|")
+    lines += ["| " + " | ".join(write(cell) for cell in row.cells) + " |" for row in table.rows]
+    for note in table.notes:
+        lines += ["", _markdown_text(note)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_text(text: str) -> str:
+    text = re.sub(r"\s+", " ", text)
+    # Only characters that can start markup inside a line, so that "(n - 1)" and "61.2" stay readable.
+    return re.sub(r"[\\`*_|<>\[\]&~$]", r"\\\g<0>", text)
+
+
+def to_csv(table: Table) -> str:
+    """All columns, unrounded to four decimals, with a column of its own for each standard deviation."""
+    spreads = [any(row.cells[index].spread is not None for row in table.rows) for index in range(len(table.columns))]
+    header: list[str] = []
+    for column, has_spread in zip(table.columns, spreads, strict=True):
+        header += [column.name, f"{column.name} std"] if has_spread else [column.name]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for row in table.rows:
+        line: list[str] = []
+        for cell, has_spread in zip(row.cells, spreads, strict=True):
+            line.append(_csv_value(cell.value))
+            if has_spread:
+                line.append(_csv_value(cell.spread))
+        writer.writerow(line)
+    return out.getvalue()
+
+
+def _csv_value(value: str | float | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{round(value, 4) + 0.0:.4f}".rstrip("0").rstrip(".")
+
+
+def to_latex(table: Table) -> str:
+    r"""A LaTeX table for the booktabs package: best values bold, cells of just-learned tasks underlined."""
+    table = table.shown()
+
+    def write(cell: Cell) -> str:
+        if not isinstance(cell.value, int | float):
+            return "--" if cell.value is None else _latex_text(cell.value)
+        # Math mode gives a true minus sign; \mathbf instead of \textbf keeps the sign bold as well.
+        number = rf"\mathbf{{{cell.main}}}" if cell.best else cell.main
+        number = rf"\underline{{{number}}}" if cell.learned else number
+        return f"${number}$" if cell.spread is None else rf"${number} \pm {cell.spread_text}$"
+
+    def line(cells: list[str]) -> str:
+        return "    " + " & ".join(cells) + r" \\"
+
+    names = [_latex_text(column.name) + _LATEX_ARROWS[column.better] for column in table.columns]
+    lines = [
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{_latex_text(table.title)}}}",
+        rf"  \begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in table.columns)}}}",
+        r"    \toprule",
+        line(names),
+        r"    \midrule",
+    ]
+    for row in table.rows:
+        lines += [r"    \midrule"] if row.starts_block else []
+        lines.append(line([write(cell) for cell in row.cells]))
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    if table.notes:
+        lines += ["", r"  \smallskip", rf"  {{\footnotesize {_latex_text(' '.join(table.notes))}\par}}"]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+_LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "–": "--",
+} | {character: "\\" + character for character in "&%$#_{}"}
+
+
+def _latex_text(text: str) -> str:
+    text = re.sub(r"\s+", " ", text)
+    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
+
+
+def to_text(table: Table) -> str:
+    """Aligned plain text: `*` after a best value, `'` after a just-learned one."""
+    table = table.shown()
+
+    def write(cell: Cell) -> str:
+        return cell.text + ("*" if cell.best else "'" if cell.learned else "")
+
+    grid = [[heading(column) for column in table.columns]]
+    grid += [[write(cell) for cell in row.cells] for row in table.rows]
+    widths = [max(len(line[index]) for line in grid) for index in range(len(table.columns))]
+
+    def line(cells: list[str]) -> str:
+        padded = (
+            cell.rjust(width) if column.numeric else cell.ljust(width)
+            for cell, width, column in zip(cells, widths, table.columns, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    body = [line(grid[0]), rule, *(line(cells) for cells in grid[1:])]
+    marks = []
+    if any(cell.best for row in table.rows for cell in row.cells):
+        marks.append("* best of the column.")
+    if any(cell.learned for row in table.rows for cell in row.cells):
+        marks.append("' learned in this step.")
+    return "\n".join([table.title, "", *body, "", *table.notes, *marks]).rstrip() + "\n"
+
+
+def print_table(table: Table, file: TextIO | None = None) -> None:
+    """Print the table to the terminal, with rich where it is installed and as plain text elsewhere."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        print(to_text(table), file=file or sys.stdout, end="")
+        return
+    table = table.shown()
+    console = Console(file=file)
+    whole = [max(map(len, texts)) for texts in _column_texts(table)]
+    words = [max(_longest_word(text) for text in texts) for texts in _column_texts(table)]
+    room = console.width - _GAP * (len(whole) - 1) if console.is_terminal else sum(whole)
+    # In a narrow terminal cells wrap between words; in one narrower still lines wrap, but no column is lost.
+    widths = whole if sum(whole) <= room else words
+    console.width = max(console.width, sum(widths) + _GAP * len(widths))
+    console.print(_rich_table(table, widths))
+    for note in table.notes:
+        console.print(Text(note, style="dim"))
+
+
+_GAP = 2
+
+
+def _column_texts(table: Table) -> list[list[str]]:
+    return [
+        [heading(column), *(row.cells[index].text for row in table.rows)] for index, column in enumerate(table.columns)
+    ]
+
+
+def _longest_word(text: str) -> int:
+    """A number and the ± after it count as one word, so that a narrow cell takes two lines, not three."""
+    return max((len(word) for word in text.replace(" ±", "_±").split()), default=0)
+
+
+def _rich_table(table: Table, widths: list[int]) -> RichTable:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # Text objects throughout: a name with [brackets] must not be read as rich markup.
+    title = Text(table.title)
+    out = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for column, width in zip(table.columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column.numeric else "left"
+        out.add_column(Text(heading(column)), justify=justify, width=width)
+    for index, row in enumerate(table.rows):
+        styled = [
+            Text.assemble(
+                (cell.main, "bold" if cell.best else "underline" if cell.learned else ""),
+                ("" if cell.spread is None else f" ± {cell.spread_text}", "dim"),
+            )
+            for cell in row.cells
+        ]
+        ends_block = index + 1 < len(table.rows) and table.rows[index + 1].starts_block
+        out.add_row(*styled, end_section=ends_block)
+    return out

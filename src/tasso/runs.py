@@ -1,0 +1,197 @@
+"""The run folder. The only module that knows its layout; every file is written under another name, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tasso.config import RunConfig, from_dict, read_yaml
+from tasso.errors import RunError
+from tasso.version import __version__
+
+# Options that may differ between the start of a run and its continuation: they do not change what is learned.
+MAY_CHANGE = {
+    "out", "overwrite", "save_minutes", "save_every", "workers", "cache_gib", "device", "eval_batch_size",
+    "data_root", "label",
+}  # fmt: skip
+
+
+class RunFolder:
+    """config.yaml, results.json, checkpoints/, state.safetensors, log.jsonl."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.results_file = path / "results.json"
+        self.state_file = path / "state.safetensors"
+        self.log_file = path / "log.jsonl"
+        self.checkpoints = path / "checkpoints"
+
+    def checkpoint_file(self, index: int, task: str) -> Path:
+        """Where the model after task `index` (counted from 0) lies."""
+        return self.checkpoints / f"{index + 1:02d}-{task}.safetensors"
+
+    # -- opening ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def opened(self, config: RunConfig) -> Iterator[None]:
+        """The folder, ours alone for the time being, made for this config or checked against it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if config.overwrite:
+                self._clear()
+            if self.config_file.exists():
+                self.check_same(config)
+            elif strangers := [p.name for p in self.path.iterdir() if p.name != ".lock"]:
+                raise RunError(f"{self.path}: not a run folder, but not empty ({strangers[0]}); choose another --out")
+            else:
+                self.checkpoints.mkdir(exist_ok=True)
+                document = {**config.to_dict(), "versions": versions()}
+                write_text(self.config_file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Two processes must not write into one folder. The system lets go of the lock when a process dies."""
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this system
+            yield
+            return
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.path}: another process is working in this run folder") from None
+            yield
+
+    def _clear(self) -> None:
+        if (
+            any(self.path.iterdir())
+            and not self.config_file.exists()
+            and [*self.path.iterdir()] != [self.path / ".lock"]
+        ):
+            raise RunError(f"{self.path}: not a run folder, so --overwrite does not touch it")
+        for file in (self.results_file, self.state_file, self.log_file, self.config_file):
+            file.unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def check_same(self, config: RunConfig) -> None:
+        """Raise a RunError if this folder holds a run of another configuration."""
+        before, now = self.read_config().to_dict(), config.to_dict()
+        for key in before:
+            if key not in MAY_CHANGE and before[key] != now[key]:
+                raise RunError(
+                    f"{self.path}: this run was started with {key} = {before[key]!r}, not {now[key]!r}. "
+                    "Choose another --out, or --overwrite to start afresh"
+                )
+
+    # -- reading and writing ---------------------------------------------------------------------------------
+
+    def read_config(self) -> RunConfig:
+        """The resolved configuration the run was started with."""
+        values = read_yaml(self.config_file)
+        values.pop("versions", None)
+        return from_dict(values, str(self.config_file))
+
+    def read_results(self) -> dict[str, Any] | None:
+        """What has been measured so far, or None."""
+        try:
+            document = json.loads(self.results_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise RunError(f"{self.results_file}: not valid JSON: {error}") from None
+        if not isinstance(document, dict) or "mtil" not in document:
+            raise RunError(f"{self.results_file}: not the results of a run")
+        return document
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        """Replace results.json."""
+        write_text(self.results_file, json.dumps(results, indent=1) + "\n")
+
+    def write_checkpoint(self, index: int, task: str, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        """The trained tensors after a task, with what was measured while training."""
+        write_tensors(self.checkpoint_file(index, task), state, about)
+
+    def read_checkpoint(self, index: int, task: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What `write_checkpoint` wrote, or None."""
+        return read_tensors(self.checkpoint_file(index, task))
+
+    def write_state(self, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        """The resume state; there is one at a time."""
+        write_tensors(self.state_file, state, about)
+
+    def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The resume state, or None."""
+        return read_tensors(self.state_file)
+
+    def drop_state(self) -> None:
+        """The task is done: nothing to resume."""
+        self.state_file.unlink(missing_ok=True)
+
+    def log(self, event: str, **values: Any) -> None:
+        """Append one line to log.jsonl."""
+        with self.log_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    found = {"tasso": __version__, "python": platform.python_version()}
+    for package in ("torch", "torchvision", "open_clip_torch"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary neighbour, then put it in place; nothing half-written stays behind."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Replace a safetensors file; `about` travels as JSON in its header."""
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: save_file(plain, temporary, {"about": json.dumps(about)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and `about`, or None if there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, json.loads((file.metadata() or {}).get("about", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise RunError(f"{path}: damaged ({error}); remove it to go on without it") from None

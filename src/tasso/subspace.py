@@ -1,0 +1,38 @@
+"""The orthonormal projector: U spans the task's subspace, U = orthonormal(A) for a free matrix A."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Orthonormalisation = Literal["qr", "cholesky"]
+
+
+def orthonormal(A: Tensor, how: Orthonormalisation = "qr", fix_signs: bool = True) -> Tensor:
+    """Orthonormal columns that span the columns of A (d × r, r ≤ d), differentiable in A.
+
+    `qr` is the reduced QR decomposition; with `fix_signs` each column is turned so that R has a positive diagonal,
+    which makes the decomposition unique. `cholesky` computes that same matrix from AᵀA = LLᵀ as A·L⁻ᵀ: matrix
+    products only, but the condition number of A enters squared.
+    """
+    if how == "cholesky":
+        L = torch.linalg.cholesky(A.mT @ A)
+        transposed: Tensor = torch.linalg.solve_triangular(L, A.mT, upper=False)
+        return transposed.mT
+    Q: Tensor
+    Q, R = torch.linalg.qr(A, mode="reduced")
+    if not fix_signs:
+        return Q
+    return Q * torch.where(R.diagonal().detach() < 0, -1.0, 1.0).to(Q.dtype)
+
+
+def inside(features: Tensor, U: Tensor) -> Tensor:
+    """Coordinates Uᵀf in the subspace (n × r): the same lengths and angles as the projection UUᵀf."""
+    return features @ U
+
+
+def outside(features: Tensor, U: Tensor) -> Tensor:
+    """What the subspace leaves out: f − UUᵀf."""
+    return features - (features @ U) @ U.mT

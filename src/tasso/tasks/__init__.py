@@ -1,0 +1,17 @@
+"""What to learn: tasks, sequences, benchmarks, and readers for what lies on disk."""
+
+from tasso.tasks.catalogue import BENCHMARKS, Benchmark, load_sequence
+from tasso.tasks.sequences import order, rotation
+from tasso.tasks.task import ImageSet, Source, Task, TaskSequence
+
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "ImageSet",
+    "Source",
+    "Task",
+    "TaskSequence",
+    "load_sequence",
+    "order",
+    "rotation",
+]

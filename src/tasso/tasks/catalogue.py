@@ -1,0 +1,150 @@
+"""The benchmarks: which data sets, where they lie, how large they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tasso.config import RunConfig
+from tasso.errors import ConfigError, DataError
+from tasso.tasks import drawn
+from tasso.tasks.annotated import check_files, read_annotated
+from tasso.tasks.sequences import order
+from tasso.tasks.task import ImageSet, Task, TaskSequence
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set of a benchmark in the authors' layout, with the sizes it must have."""
+
+    name: str
+    prefix: str
+    classes: int
+    train: int
+    test: int
+
+    def load(self, root: Path, check_counts: bool) -> Task:
+        """Read and check it."""
+        task = read_annotated(root, self.name, self.prefix)
+        found = (len(task.class_names), len(task.train), len(task.test))
+        expected = (self.classes, self.train, self.test)
+        if check_counts and found != expected:
+            raise DataError(
+                f"{self.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test pictures, "
+                f"found {found[0]}, {found[1]} and {found[2]} in {root}. Use --check-counts false to go on with these"
+            )
+        return task
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A catalogue entry. `load_task` and `load_reference` take the data root and whether to check counts."""
+
+    name: str
+    summary: str
+    tasks: tuple[str, ...]
+    needs_root: bool
+    load_task: Callable[[str, Path, bool], Task]
+    load_reference: Callable[[Path, bool], ImageSet]
+
+
+def _annotated(name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool) -> Benchmark:
+    by_name = {data_set.name: data_set for data_set in data_sets}
+
+    def load_task(task: str, root: Path, check_counts: bool) -> Task:
+        return by_name[task].load(root, check_counts)
+
+    def load_reference(root: Path, check_counts: bool) -> ImageSet:
+        # The full ImageNet list may have any length: a subset of it is drawn.
+        return reference.load(root, check_counts and exact).train
+
+    return Benchmark(name, summary, tuple(by_name), True, load_task, load_reference)
+
+
+# Sizes: the paper's table of data sets.
+MTIL = _annotated(
+    "mtil",
+    "the paper's eight data sets, ImageNet as reference",
+    [
+        DataSet("fgvc-aircraft", "aircraft", 100, 3334, 3333),
+        DataSet("dtd", "dtd", 47, 2820, 1692),
+        DataSet("eurosat", "eurosat", 10, 13500, 8100),
+        DataSet("flowers-102", "flowers102", 102, 4093, 2463),
+        DataSet("food-101", "food101", 101, 50500, 30300),
+        DataSet("oxford-pets", "oxfordpets", 37, 2944, 3669),
+        DataSet("stanford-cars", "stanfordcars", 196, 6509, 8041),
+        DataSet("ucf-101", "ucf101", 101, 7639, 3783),
+    ],
+    DataSet("imagenet", "imagenet", 1000, 1_281_167, 50_000),
+    exact=False,
+)
+
+MTIL_MINI = _annotated(
+    "mtil-mini",
+    "the same domains at 64 × 64, actions in the place of UCF-101, Tiny-ImageNet as reference",
+    [
+        DataSet("fgvc-aircraft", "aircraft", 100, 3334, 3333),
+        DataSet("dtd", "dtd", 10, 600, 360),
+        DataSet("eurosat", "eurosat", 10, 5000, 3000),
+        DataSet("flowers-102", "flowers102", 102, 4091, 2454),
+        DataSet("food-101", "food101", 101, 6060, 3030),
+        DataSet("oxford-pets", "oxfordpets", 37, 2944, 3669),
+        DataSet("stanford-cars", "stanfordcars", 196, 4481, 2844),
+        DataSet("actions", "actions", 37, 3700, 1850),
+    ],
+    DataSet("imagenet", "imagenet", 200, 10_000, 0),
+    exact=True,
+)
+
+ATLAS = Benchmark(
+    "atlas",
+    "eight domains drawn by code: nothing to download",
+    drawn.task_names(),
+    False,
+    lambda name, root, check: drawn.load_task(name),
+    lambda root, check: drawn.load_reference(),
+)
+
+BENCHMARKS = {benchmark.name: benchmark for benchmark in (MTIL, MTIL_MINI, ATLAS)}
+
+
+def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequence:
+    """Read and check everything the run will need, before anything is trained."""
+    if config.benchmark not in BENCHMARKS:
+        raise ConfigError(f"benchmark: no {config.benchmark!r}. There are: {', '.join(BENCHMARKS)}")
+    benchmark = BENCHMARKS[config.benchmark]
+    names = order(benchmark.tasks, config.sequence, config.limit_tasks)
+    root = _root(config, benchmark)
+    tasks = tuple(benchmark.load_task(name, root, config.check_counts) for name in names)
+    for task in tasks:
+        for split in ("train", "test"):
+            images: ImageSet = getattr(task, split)
+            if not len(images):
+                raise DataError(f"task {task.name!r} has no {split} pictures")
+            check_files(images, f"task {task.name!r}, {split}")
+    reference = None
+    if with_reference:
+        reference = subset(benchmark.load_reference(root, config.check_counts), config)
+        check_files(reference, "reference images")
+    return TaskSequence(benchmark.name, config.sequence, tasks, reference)
+
+
+def subset(images: ImageSet, config: RunConfig) -> ImageSet:
+    """The reference subset, drawn over the annotation list as the authors do."""
+    if len(images) <= config.reference_images:
+        return images
+    chosen = np.random.default_rng(config.reference_seed).choice(len(images), config.reference_images, replace=False)
+    return images.subset(chosen.astype(np.int64))
+
+
+def _root(config: RunConfig, benchmark: Benchmark) -> Path:
+    if not benchmark.needs_root:
+        return Path()
+    if config.data_root is None:
+        raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
+    if not config.data_root.is_dir():
+        raise ConfigError(f"data_root: no such folder: {config.data_root}")
+    return config.data_root

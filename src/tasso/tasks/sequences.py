@@ -1,0 +1,38 @@
+"""Orders of tasks: the paper's rotations S1 … S8, or any list of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tasso.errors import ConfigError
+
+
+def rotation(names: Sequence[str], number: int) -> list[str]:
+    """S^number: the original order rotated left by number − 1."""
+    return [*names[number - 1 :], *names[: number - 1]]
+
+
+def order(names: Sequence[str], sequence: str, limit: int | None = None) -> list[str]:
+    """The task names that `sequence` asks for, in order.
+
+    Args:
+        names: the benchmark's tasks in its original order.
+        sequence: `S1` … `SK`, or names separated by commas.
+        limit: keep only the first tasks.
+    """
+    if match := re.fullmatch(r"[Ss](\d+)", sequence.strip()):
+        number = int(match[1])
+        if not 1 <= number <= len(names):
+            raise ConfigError(f"sequence: {sequence} does not exist, there are S1 … S{len(names)}")
+        chosen = rotation(names, number)
+    else:
+        chosen = [name.strip() for name in sequence.split(",")]
+        for name in chosen:
+            if name not in names:
+                raise ConfigError(
+                    f"sequence: no task {name!r} in this benchmark. Tasks: {', '.join(names)}; or S1 … S{len(names)}"
+                )
+            if chosen.count(name) > 1:
+                raise ConfigError(f"sequence: {name!r} stands more than once")
+    return chosen[:limit] if limit else chosen

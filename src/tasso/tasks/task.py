@@ -1,0 +1,67 @@
+"""What there is to learn: a named set of classes with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Source(Protocol):
+    """Where pictures come from: a folder, a zip, or code that draws them."""
+
+    def read(self, key: str) -> bytes | Array:
+        """An encoded picture, or its pixels (height × width × 3, uint8). Safe to call from several threads."""
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that have no picture."""
+
+    def describe(self, key: str) -> str:
+        """How to name this picture to a person."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Pictures with labels; for reference images the labels are not used."""
+
+    source: Source
+    keys: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def subset(self, indices: npt.NDArray[np.int64]) -> ImageSet:
+        """The pictures at these places, in this order."""
+        return ImageSet(self.source, tuple(self.keys[i] for i in indices), self.labels[indices])
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step of a sequence."""
+
+    name: str
+    class_names: tuple[str, ...]
+    train: ImageSet
+    val: ImageSet
+    test: ImageSet
+
+
+@dataclass(frozen=True)
+class TaskSequence:
+    """Tasks in the order in which they are learned, and the reference images that go with them."""
+
+    benchmark: str
+    name: str
+    tasks: tuple[Task, ...]
+    reference: ImageSet | None
+
+    @property
+    def names(self) -> list[str]:
+        """Task names in order."""
+        return [task.name for task in self.tasks]

@@ -1,0 +1,46 @@
+"""One direction of imports: a module knows only what stands to its left."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "tasso"
+LINE = [
+    "version", "errors", "config", "tasks", "images", "clip", "subspace", "losses", "methods", "engine", "evaluate",
+    "metrics", "progress", "runs", "learner", "trained", "report", "cli",
+]  # fmt: skip
+
+
+def test_imports_go_one_way() -> None:
+    faults = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        owner = parts[0]
+        if owner in ("__init__", "__main__"):
+            continue
+        assert owner in LINE, f"{path}: where does it stand in the line?"
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                words = name.split(".")
+                if words[0] == "tasso" and len(words) > 1 and LINE.index(words[1]) > LINE.index(owner):
+                    faults.append(f"{'/'.join(parts)} imports {name}")
+    assert not faults
+
+
+def test_core_imports_without_command_line_libraries() -> None:
+    """The device that trains may have torch and open_clip and nothing else of ours."""
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("jsonargparse", "rich", "matplotlib"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import tasso, tasso.learner, tasso.trained, tasso.report
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

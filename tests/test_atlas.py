@@ -1,0 +1,156 @@
+"""The drawn benchmark: all classes render, keys alone decide, captions name no held-out class."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasso.tasks import atlas
+from tasso.tasks.atlas.captioned import held_out_names, names_held_out
+from tasso.tasks.atlas.extras import EXTRAS
+from tasso.tasks.atlas.registry import Domain, register
+
+CLASSES = [(domain.name, label) for domain in atlas.DOMAINS.values() for label in range(len(domain.class_names))]
+
+CHECKSUM = """
+import zlib
+from tasso.tasks import atlas
+total = 0
+for name, domain in atlas.DOMAINS.items():
+    for label in range(len(domain.class_names)):
+        total = zlib.crc32(atlas.render(name, label, 3, seed=5, split="val").tobytes(), total)
+for index in range(20):
+    total = zlib.crc32(atlas.render_reference(index).tobytes(), total)
+    picture, captions = atlas.render_captioned(index)
+    total = zlib.crc32(picture.tobytes() + " ".join(captions).encode(), total)
+print(total)
+"""
+
+
+def checksum(hash_seed: str) -> int:
+    """The checksum of some pictures, computed in a fresh process."""
+    source = Path(atlas.__file__).parents[3]
+    env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(source)}
+    run = subprocess.run([sys.executable, "-c", CHECKSUM], env=env, capture_output=True, text=True, check=True)
+    return int(run.stdout)
+
+
+def test_size_of_the_benchmark() -> None:
+    assert list(atlas.DOMAINS) == [
+        "aircraft",
+        "textures",
+        "land",
+        "flowers",
+        "food",
+        "pets",
+        "vehicles",
+        "actions",
+    ]
+    assert all(8 <= len(domain.class_names) <= 12 for domain in atlas.DOMAINS.values())
+    assert len(CLASSES) >= 80
+
+
+def test_class_names_are_unique() -> None:
+    names = [name for domain in atlas.DOMAINS.values() for name in domain.class_names]
+    assert len(set(names)) == len(names)
+    assert not set(names) & set(EXTRAS)
+
+
+@pytest.mark.parametrize("size", [64, 32, 96])
+def test_every_class_renders(size: int) -> None:
+    for domain, label in CLASSES:
+        picture = atlas.render(domain, label, 0, size=size)
+        assert picture.shape == (size, size, 3)
+        assert picture.dtype == np.uint8
+        assert picture.std() > 4, (domain, label)
+
+
+def test_pictures_do_not_depend_on_the_process() -> None:
+    assert checksum("1") == checksum("2")
+
+
+def test_rendering_is_repeatable() -> None:
+    for domain, label in CLASSES[::7]:
+        first = atlas.render(domain, label, 2)
+        atlas.render(domain, label, 9)  # what is drawn in between must not matter
+        assert np.array_equal(first, atlas.render(domain, label, 2))
+
+
+def test_every_part_of_the_key_matters() -> None:
+    for domain in atlas.DOMAINS:
+        pictures = [
+            atlas.render(domain, 0, 0),
+            atlas.render(domain, 0, 1),
+            atlas.render(domain, 1, 0),
+            atlas.render(domain, 0, 0, seed=1),
+            atlas.render(domain, 0, 0, split="val"),
+            atlas.render(domain, 0, 0, split="test"),
+        ]
+        assert len({picture.tobytes() for picture in pictures}) == len(pictures)
+
+
+def test_splits_share_no_picture() -> None:
+    sums = {
+        split: {zlib.crc32(atlas.render("food", 0, index, split=split).tobytes()) for index in range(40)}
+        for split in atlas.SPLITS
+    }
+    assert all(len(found) == 40 for found in sums.values())
+    assert not sums["train"] & sums["test"]
+    assert not sums["train"] & sums["val"]
+
+
+def test_wrong_keys_are_refused() -> None:
+    with pytest.raises(ValueError, match="split"):
+        atlas.render("food", 0, 0, split="dev")
+    with pytest.raises(KeyError):
+        atlas.render("minerals", 0, 0)
+    with pytest.raises(IndexError):
+        atlas.render("food", 99, 0)
+
+
+def test_a_domain_registers_once_and_names_clash() -> None:
+    with pytest.raises(ValueError, match="already"):
+        register(atlas.DOMAINS["food"])
+    rival = Domain("rival", scene=lambda c: None)
+    rival.add("pizza")(lambda c: None)
+    with pytest.raises(ValueError, match="unique"):
+        register(rival)
+    assert "rival" not in atlas.DOMAINS
+
+
+def test_reference_scenes_differ() -> None:
+    scenes = [atlas.render_reference(index, size=size) for index in range(60) for size in (32, 64)]
+    assert all(scene.dtype == np.uint8 and scene.shape in ((32, 32, 3), (64, 64, 3)) for scene in scenes)
+    assert len({scene.tobytes() for scene in scenes}) == len(scenes)
+    assert atlas.render_reference(0, seed=1).tobytes() != atlas.render_reference(0).tobytes()
+
+
+def test_a_quarter_of_each_domain_is_held_out() -> None:
+    for domain in atlas.DOMAINS.values():
+        assert 0.2 <= len(domain.held_out) / len(domain.class_names) <= 0.3
+        assert not set(domain.taught) & domain.held_out
+
+
+def test_captions_never_name_held_out_classes() -> None:
+    for index in range(1500):
+        picture, captions = atlas.render_captioned(index, size=32)
+        assert picture.shape == (32, 32, 3)
+        assert 1 <= len(captions) <= 3
+        assert len(set(captions)) == len(captions)
+        for caption in captions:
+            assert caption.strip()
+            assert not any(name in caption for name in held_out_names()), caption
+            assert not names_held_out(caption), caption
+
+
+def test_captions_cover_the_taught_classes() -> None:
+    texts = " | ".join(atlas.render_captioned(index, size=16)[1][0] for index in range(2500))
+    missing = [name for d in atlas.DOMAINS.values() for name in d.taught if name not in texts]
+    assert not missing
+    assert sum(name in texts for name in EXTRAS) >= 30

@@ -1,0 +1,185 @@
+"""Views against torchvision and Pillow; batches that depend on nothing but their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms import v2
+from torchvision.transforms.functional import InterpolationMode
+
+from tasso.errors import DataError
+from tasso.images import Preprocess, StackedPixels, StoredPixels, Stream, load_pixels, thread_pool
+from tasso.images.views import (
+    CROP_AREA,
+    CROP_RATIO,
+    Boxes,
+    crop_and_resize,
+    crop_draws,
+    random_boxes,
+    resize_and_centre,
+)
+from tasso.tasks.task import Array, ImageSet
+
+CPU = torch.device("cpu")
+
+
+class ArraySource:
+    """Pictures given as arrays, or as bytes that are no picture."""
+
+    def __init__(self, pictures: list[Array | bytes]) -> None:
+        self.pictures = pictures
+
+    def read(self, key: str) -> Array | bytes:
+        return self.pictures[int(key)]
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        return []
+
+    def describe(self, key: str) -> str:
+        return f"picture {key}"
+
+
+def image_set(pictures: list[Array | bytes]) -> ImageSet:
+    keys = tuple(str(i) for i in range(len(pictures)))
+    return ImageSet(ArraySource(pictures), keys, np.arange(len(keys), dtype=np.int64))
+
+
+def photo(height: int, width: int, seed: int = 0) -> Array:
+    """Smooth structure with some noise, as photographs have."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [128 + 90 * np.sin(x / (5 + c) + y / (9 - c) + c) for c in range(3)]
+    return np.clip(np.stack(waves, -1) + rng.normal(0, 8, (height, width, 3)), 0, 255).astype(np.uint8)
+
+
+def as_batch(picture: Array) -> torch.Tensor:
+    return torch.from_numpy(picture).permute(2, 0, 1)[None]
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(64, 64, 64), (100, 80, 32), (48, 90, 64), (300, 224, 224)])
+def test_crop_and_resize_equals_torchvision_on_pillow(height: int, width: int, size: int) -> None:
+    picture = photo(height, width)
+    box = Boxes(*(np.array([v]) for v in (3, 2, height - 6, width - 5)))
+    ours = crop_and_resize(as_batch(picture), box, Preprocess(size, (0, 0, 0), (1, 1, 1)))[0]
+    theirs = v2.functional.resized_crop(
+        Image.fromarray(picture), 3, 2, height - 6, width - 5, [size, size], InterpolationMode.BICUBIC
+    )
+    error = (ours * 255 - torch.from_numpy(np.array(theirs)).permute(2, 0, 1)).abs()
+    assert float(error.max()) <= 1.6  # Pillow rounds to bytes twice
+    assert float(error.mean()) <= 0.5
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(64, 64, 64), (100, 80, 32), (48, 91, 64), (301, 224, 224)])
+def test_evaluation_view_equals_torchvision_on_pillow(height: int, width: int, size: int) -> None:
+    picture = photo(height, width)
+    preprocess = Preprocess(size, (0, 0, 0), (1, 1, 1))
+    theirs = v2.Compose([v2.Resize(size, InterpolationMode.BICUBIC), v2.CenterCrop(size)])(Image.fromarray(picture))
+    expected = torch.from_numpy(np.array(theirs)).permute(2, 0, 1)
+    batched = resize_and_centre(as_batch(picture), preprocess)[0] * 255
+    assert float((batched - expected).abs().max()) <= 1.6
+    stored = StoredPixels(image_set([picture]), preprocess, CPU, thread_pool(1)).eval_view(np.array([0]))[0] * 255
+    torch.testing.assert_close(stored.round().to(torch.uint8), expected)
+
+
+def test_the_two_kinds_of_pixels_agree_on_training_views() -> None:
+    pictures: list[Array | bytes] = [photo(40, 56, seed) for seed in range(6)]
+    preprocess = Preprocess(32, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
+    stacked = StackedPixels(torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2), preprocess)  # type: ignore[arg-type]
+    stored = StoredPixels(image_set(pictures), preprocess, CPU, thread_pool(2))
+    indices, draws = np.array([4, 0, 2]), crop_draws(np.random.default_rng(5), 3)
+    difference = (stacked.train_view(indices, draws) - stored.train_view(indices, draws)).abs() * 0.27 * 255
+    assert float(difference.max()) <= 1.7
+    assert float(difference.mean()) <= 0.5
+
+
+@settings(deadline=None, max_examples=50)
+@given(seed=st.integers(0, 9999), height=st.integers(8, 400), width=st.integers(8, 400))
+def test_crops_lie_inside_and_have_the_asked_area(seed: int, height: int, width: int) -> None:
+    n = 16
+    boxes = random_boxes(crop_draws(np.random.default_rng(seed), n), np.full(n, height), np.full(n, width))
+    assert (boxes.top >= 0).all()
+    assert (boxes.left >= 0).all()
+    assert (boxes.top + boxes.height <= height).all()
+    assert (boxes.left + boxes.width <= width).all()
+    assert (boxes.height > 0).all()
+    if CROP_RATIO[0] <= width / height <= CROP_RATIO[1]:  # else the fallback cuts more away
+        slack = (height + width) / (height * width)  # sides are whole numbers
+        assert (boxes.height * boxes.width >= (CROP_AREA[0] - slack) * height * width).all()
+
+
+def test_crop_statistics_equal_torchvisions() -> None:
+    torch.manual_seed(0)
+    n, side = 4000, 64
+    boxes = random_boxes(crop_draws(np.random.default_rng(0), n), np.full(n, side), np.full(n, side))
+    blank = torch.zeros(3, side, side)
+    theirs = np.array([v2.RandomResizedCrop.make_params(v2.RandomResizedCrop(side, scale=CROP_AREA), [blank])["height"]
+                       for _ in range(n)])  # fmt: skip
+    assert boxes.height.mean() == pytest.approx(theirs.mean(), abs=0.15)
+    assert (boxes.height == side).mean() == pytest.approx((theirs == side).mean(), abs=0.04)
+
+
+def stream(count: int, batch: int, seed: tuple[int, ...] = (1, 2), name: str = "task") -> Stream:
+    stack = torch.zeros(count, 3, 8, 8, dtype=torch.uint8)
+    pixels = StackedPixels(stack, Preprocess(8, (0, 0, 0), (1, 1, 1)))
+    return Stream(name, pixels, np.arange(count) % 3, batch, seed, CPU)
+
+
+def test_an_epoch_visits_no_picture_twice_and_drops_the_rest() -> None:
+    s = stream(23, 5)
+    epoch = np.concatenate([s.indices(step) for step in range(4)])
+    assert len(set(epoch)) == 20
+    assert not np.array_equal(s.indices(0), s.indices(4))
+
+
+def test_batches_depend_on_seed_name_and_step_alone() -> None:
+    fresh, used = stream(23, 5), stream(23, 5)
+    for step in range(7):
+        used.batch(step)
+    np.testing.assert_array_equal(fresh.indices(9), used.indices(9))
+    assert not np.array_equal(fresh.indices(9), stream(23, 5, (1, 3)).indices(9))
+    assert not np.array_equal(fresh.indices(9), stream(23, 5, name="reference").indices(9))
+
+
+@given(count=st.integers(1, 9), batch=st.integers(1, 20), step=st.integers(0, 30))
+def test_small_sets_go_round_evenly(count: int, batch: int, step: int) -> None:
+    indices = stream(count, batch).indices(step)
+    assert len(indices) == batch
+    times = np.bincount(indices, minlength=count)
+    assert times.max() - times.min() <= 2
+
+
+def test_labels_follow_their_pictures() -> None:
+    seen = stream(10, 4).batch(3)
+    np.testing.assert_array_equal(seen.labels.numpy(), seen.indices % 3)
+
+
+def test_stored_pictures_are_read_ahead_and_come_in_order() -> None:
+    pictures: list[Array | bytes] = [photo(20 + i, 30, i) for i in range(9)]
+    preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
+    pixels = load_pixels(image_set(pictures), preprocess, CPU, thread_pool(2), 1.0)
+    assert isinstance(pixels, StoredPixels)  # sizes differ, so they cannot be stacked
+    s = Stream("task", pixels, np.arange(9), 4, (7,), CPU)
+    ahead = [s.batch(step) for step in range(4)]
+    jump = s.batch(2)  # a step out of order is prepared afresh
+    s.close()
+    assert [len(b.pixels) for b in ahead] == [4, 4, 4, 4]
+    torch.testing.assert_close(jump.pixels, ahead[2].pixels)
+
+
+def test_memory_limit_decides_where_pictures_live() -> None:
+    pictures: list[Array | bytes] = [photo(16, 16, i) for i in range(5)]
+    preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
+    for limit, kind in ((1.0, StackedPixels), (1e-9, StoredPixels)):
+        assert isinstance(load_pixels(image_set(pictures), preprocess, CPU, thread_pool(1), limit), kind)
+
+
+def test_unreadable_picture_is_named() -> None:
+    pictures: list[Array | bytes] = [photo(16, 16), b"not a picture"]
+    with pytest.raises(DataError, match="picture 1: not a readable picture"):
+        load_pixels(image_set(pictures), Preprocess(16, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)

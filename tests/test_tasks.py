@@ -1,0 +1,177 @@
+"""Tasks and sequences: the paper's orders, the authors' layout, and every way in which data can be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import write_data_set
+from tasso.config import RunConfig, from_dict
+from tasso.errors import ConfigError, DataError
+from tasso.tasks import BENCHMARKS, load_sequence, order, rotation
+from tasso.tasks.annotated import read_annotated
+
+# The supplement's table of sequences, shortened to first letters that are unique.
+PAPER = {
+    1: "aircraft dtd eurosat flowers food pets cars ucf",
+    2: "dtd eurosat flowers food pets cars ucf aircraft",
+    3: "eurosat flowers food pets cars ucf aircraft dtd",
+    4: "flowers food pets cars ucf aircraft dtd eurosat",
+    5: "food pets cars ucf aircraft dtd eurosat flowers",
+    6: "pets cars ucf aircraft dtd eurosat flowers food",
+    7: "cars ucf aircraft dtd eurosat flowers food pets",
+    8: "ucf aircraft dtd eurosat flowers food pets cars",
+}
+
+
+@pytest.mark.parametrize("number", PAPER)
+def test_sequences_equal_the_papers_table(number: int) -> None:
+    names = order(BENCHMARKS["mtil"].tasks, f"S{number}")
+    assert all(word in name for word, name in zip(PAPER[number].split(), names, strict=True))
+
+
+def test_mini_has_actions_in_the_place_of_ucf() -> None:
+    mini, full = BENCHMARKS["mtil-mini"].tasks, BENCHMARKS["mtil"].tasks
+    assert [name if name != "actions" else "ucf-101" for name in mini] == list(full)
+
+
+def test_rotation_is_to_the_left() -> None:
+    assert rotation(["a", "b", "c"], 2) == ["b", "c", "a"]
+
+
+def test_custom_order_and_limit() -> None:
+    names = BENCHMARKS["mtil"].tasks
+    assert order(names, "eurosat, dtd") == ["eurosat", "dtd"]
+    assert order(names, "S2", limit=3) == ["dtd", "eurosat", "flowers-102"]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "complaint"),
+    [("S9", "S9 does not exist"), ("S0", "S1 … S8"), ("dtd,birds", "no task 'birds'"), ("dtd,dtd", "more than once")],
+)
+def test_bad_sequences(sequence: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        order(BENCHMARKS["mtil"].tasks, sequence)
+
+
+def test_folder_and_zip_read_the_same(mini_root: Path, tmp_path: Path) -> None:
+    write_data_set(tmp_path, "dtd", "dtd")
+    from_folder, from_zip = read_annotated(tmp_path, "dtd"), read_annotated(mini_root, "dtd")
+    assert (mini_root / "dtd.zip").exists()
+    assert from_folder.class_names == from_zip.class_names
+    assert from_folder.train.keys == from_zip.train.keys
+    np.testing.assert_array_equal(from_folder.train.labels, from_zip.train.labels)
+    key = from_zip.train.keys[3]
+    assert from_zip.train.source.read(key) == from_folder.train.source.read(key)
+
+
+def damaged(tmp_path: Path, change: Any) -> Path:
+    """A data set whose annotation document `change` has edited."""
+    folder = write_data_set(tmp_path, "dtd", "dtd")
+    file = folder / "dtd_annotations.json"
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+    return tmp_path
+
+
+def replace(document: dict[str, Any], split: str, index: int, entry: Any) -> None:
+    document["data"][split][index] = entry
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda d: replace(d, "train", 4, ["train/000.png", 3]), r"data\.train\[4\]: label 3 is not one of 0 … 2"),
+        (lambda d: replace(d, "test", 0, ["train/000.png", -1]), r"data\.test\[0\]: label -1"),
+        (lambda d: replace(d, "train", 1, ["x.png", "1"]), r"data\.train\[1\]: label '1'"),
+        (lambda d: replace(d, "train", 1, "x.png"), r"data\.train\[1\]: expected \[path, label\]"),
+        (lambda d: replace(d, "train", 1, ["../../secret", 1]), r"data\.train\[1\]: path .* leaves"),
+        (lambda d: d["class_names"].__setitem__(2, d["class_names"][0]), r"class_names\[2\] repeats class_names\[0\]"),
+        (lambda d: d["class_names"].__setitem__(1, "  "), r"class_names\[1\] is empty"),
+        (lambda d: d.pop("class_names"), "'class_names' must be"),
+        (lambda d: d.pop("data"), "'data' must hold"),
+        (lambda d: d["data"].__setitem__("training", []), r"data\.training is not one of"),
+    ],
+)
+def test_each_fault_names_file_and_entry(tmp_path: Path, change: Any, complaint: str) -> None:
+    root = damaged(tmp_path, change)
+    with pytest.raises(DataError, match=complaint) as error:
+        read_annotated(root, "dtd", "dtd")
+    assert "dtd_annotations.json" in str(error.value)
+
+
+def config_for(root: Path, **options: Any) -> RunConfig:
+    return from_dict({"benchmark": "mtil-mini", "data_root": str(root), "sequence": "dtd", **options})
+
+
+def test_missing_picture_is_named_before_training(tmp_path: Path) -> None:
+    folder = write_data_set(tmp_path, "dtd", "dtd")
+    write_data_set(tmp_path, "imagenet", "imagenet")
+    (folder / "images" / "test" / "002.png").unlink()
+    with pytest.raises(DataError, match=r"task 'dtd', test: picture missing: .*002\.png"):
+        load_sequence(config_for(tmp_path, check_counts=False))
+
+
+def test_wrong_counts_are_refused_unless_allowed(mini_root: Path) -> None:
+    with pytest.raises(
+        DataError, match="dtd: expected 10 classes, 600 train and 360 test pictures, found 3, 36 and 18"
+    ):
+        load_sequence(config_for(mini_root))
+    assert load_sequence(config_for(mini_root, check_counts=False)).names == ["dtd"]
+
+
+def test_empty_split_is_refused(tmp_path: Path) -> None:
+    root = damaged(tmp_path, lambda d: d["data"].__setitem__("test", []))
+    with pytest.raises(DataError, match="task 'dtd' has no test pictures"):
+        load_sequence(config_for(root, check_counts=False), with_reference=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"benchmark": "cifar"}, "benchmark: no 'cifar'"),
+        ({"data_root": None}, "data_root: benchmark mtil-mini needs"),
+        ({"data_root": "/no/such/folder"}, "data_root: no such folder"),
+    ],
+)
+def test_bad_roots_and_benchmarks(mini_root: Path, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_sequence(from_dict({"benchmark": "mtil-mini", "data_root": str(mini_root), **options}))
+
+
+def test_missing_data_set_and_annotations_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="data set 'dtd' not found"):
+        read_annotated(tmp_path, "dtd")
+    (tmp_path / "dtd").mkdir()
+    with pytest.raises(DataError, match=r"dtd_annotations\.json not found"):
+        read_annotated(tmp_path, "dtd", "dtd")
+    (tmp_path / "eurosat.zip").write_text("not a zip")
+    with pytest.raises(DataError, match=r"eurosat\.zip: not a zip file"):
+        read_annotated(tmp_path, "eurosat")
+    (tmp_path / "dtd" / "dtd_annotations.json").write_text("{")
+    with pytest.raises(DataError, match=r"dtd_annotations\.json: not valid JSON"):
+        read_annotated(tmp_path, "dtd")
+
+
+def test_reference_subset_is_drawn_as_the_authors_do(mini_root: Path) -> None:
+    sequence = load_sequence(config_for(mini_root, check_counts=False, reference_images=10))
+    everything = read_annotated(mini_root, "imagenet").train
+    chosen = np.random.default_rng(1102).choice(len(everything), 10, replace=False)
+    assert sequence.reference is not None
+    assert sequence.reference.keys == tuple(everything.keys[i] for i in chosen)
+
+
+def test_atlas_needs_no_root() -> None:
+    sequence = load_sequence(from_dict({"benchmark": "atlas", "limit_tasks": 2, "reference_images": 3}))
+    task = sequence.tasks[0]
+    assert len(task.class_names) >= 8
+    picture = task.train.source.read(task.train.keys[-1])
+    assert isinstance(picture, np.ndarray)
+    assert picture.shape == (64, 64, 3)
+    assert sequence.reference is not None
+    assert len(sequence.reference) == 3
