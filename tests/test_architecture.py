@@ -9,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
-    "version", "errors", "config", "tasks", "images", "clip", "subspace", "losses", "methods", "engine", "evaluate",
-    "metrics", "progress", "runs", "learner", "trained", "report", "cli",
+    "version", "errors", "config", "tasks", "images", "clip", "subspace", "losses", "methods", "engine", "evaluation",
+    "metrics", "progress", "runs", "learner", "trained", "export", "report", "demo", "cli",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import yaml
 from tasso.cli import main, parse_run_config
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
+from tasso.methods import build_method
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,7 +34,7 @@ def as_words(options: dict[str, Any]) -> list[str]:
 
 def test_the_issues_own_command_is_understood() -> None:
     line = (
-        "--benchmark mtil-mini --data-root ../shared/mtil-mini --model nano --sequence S1 --method tasso "
+        "--benchmark mtil-mini --data-root DATA --model nano --sequence S1 --method tasso "
         "--steps 300 --lr 1e-4 --method.rank 72 --out runs/x"
     )
     config = parse_run_config("tasso run", line.split())
@@ -56,7 +57,7 @@ def test_run_eval_metrics_report(quick: dict[str, Any], capsys: pytest.CaptureFi
     assert re.search(r"mean +\d+\.\d\d", capsys.readouterr().out)
     page = tmp_path / "page.html"
     main(["report", str(quick["out"]), "--format", "markdown", "--html", str(page)])
-    assert "| TASSO |" in capsys.readouterr().out
+    assert "| TASSO (rank 6) |" in capsys.readouterr().out
     assert page.read_text().startswith("<!")
 
 
@@ -113,6 +114,9 @@ def test_unknown_and_ill_typed_words_name_the_key(
         ("method: {rank: 3}\n", "method: needs a name"),
         ("- a\n", "expected 'key: value' lines"),
         ("a: [\n", "not valid YAML"),
+        ("1: 2\nx: 3\n", "unknown key 1"),
+        ("method: null\n", "method: expected a mapping"),
+        ("seed: 99999999999999999999\n", "seed: must be below 2^48"),
     ],
 )
 def test_bad_yaml_names_file_and_key(
@@ -137,6 +141,22 @@ def test_out_of_range_hyper_parameter_names_the_key(capsys: pytest.CaptureFixtur
         with pytest.raises(SystemExit):
             main(["run", *words])
         assert complaint in capsys.readouterr().err
+
+
+def test_flags_may_stand_alone_and_numbers_in_yaml_may_have_exponents(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("method: {name: tasso, projector_lr: 1e-4}\nbetas: [9e-1, 0.99]\n")
+    words = ["--config", str(file), "--overwrite", "--lr", "1e-3", "--method.train-projector", "false"]
+    config = parse_run_config("tasso run", words)
+    assert config.overwrite is True
+    assert config.betas == (0.9, 0.99)
+    assert config.method["train_projector"] is False
+    assert build_method(config.method).hyper_parameters()["projector_lr"] == 1e-4
+    twice = tmp_path / "more.yaml"
+    twice.write_text("lr: 0.5\nmethod: {name: tasso, rank: 9}\n")
+    both = parse_run_config("tasso run", ["--config", str(file), "--config", str(twice)])
+    assert both.lr == 0.5
+    assert both.method == {"name": "tasso", "projector_lr": "1e-4", "rank": 9}
 
 
 def test_python_values_are_checked_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from torchvision.transforms.functional import InterpolationMode
 
 from tasso.errors import DataError
 from tasso.images import Preprocess, StackedPixels, StoredPixels, Stream, load_pixels, thread_pool
+from tasso.images.decode import decode, to_rgb
 from tasso.images.views import (
     CROP_AREA,
     CROP_RATIO,
@@ -183,3 +185,33 @@ def test_unreadable_picture_is_named() -> None:
     pictures: list[Array | bytes] = [photo(16, 16), b"not a picture"]
     with pytest.raises(DataError, match="picture 1: not a readable picture"):
         load_pixels(image_set(pictures), Preprocess(16, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"])
+def test_every_mode_becomes_rgb_bytes(mode: str) -> None:
+    grey = Image.fromarray(np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1)))
+    if mode == "I;16":
+        picture = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
+    elif mode == "PA":
+        picture = grey.convert("RGBA").convert("P").convert("PA")
+    else:
+        picture = grey.convert(mode)
+    pixels = to_rgb(picture)
+    assert pixels.shape == (32, 32, 3)
+    assert pixels.dtype == np.uint8
+    if mode != "1":  # black and white has lost the ramp
+        np.testing.assert_allclose(pixels[..., 1], np.asarray(grey), atol=6)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_numbers_of_unknown_range_are_refused_by_name(mode: str) -> None:
+    buffer = io.BytesIO()
+    Image.new(mode, (4, 4)).save(buffer, "TIFF")
+    with pytest.raises(DataError, match=f"picture 0: not a readable picture: pixels are {mode} numbers"):
+        decode(image_set([buffer.getvalue()]), 0)
+
+
+def test_one_pixel_is_a_picture() -> None:
+    pixels = load_pixels(image_set([photo(1, 1)]), Preprocess(8, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
+    assert pixels.eval_view(np.array([0])).shape == (1, 3, 8, 8)
+    assert bool(torch.isfinite(pixels.train_view(np.array([0]), crop_draws(np.random.default_rng(0), 1))).all())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import tasso
 from tasso.config import from_dict
 from tasso.engine import choose_device, planned_steps
 from tasso.errors import ConfigError, DataError, RunError
-from tasso.learner import evaluate, learn
+from tasso.learner import evaluate, learn, resolve
 from tasso.metrics import metrics_of_file
 from tasso.runs import RunFolder
 
@@ -56,6 +58,7 @@ wrap(runs.RunFolder, "write_results", "before-results", before=die)
 wrap(Path, "replace", "before-rename", before=die)
 wrap(engine.Training, "advance", "kill-step", after=die)
 wrap(engine.Training, "advance", "interrupt-step", after=interrupt)
+wrap(learner, "accuracy_rows", "interrupt-evaluation", before=interrupt)
 main(["run", "--config", sys.argv[3]])
 """
 
@@ -69,7 +72,8 @@ def run_child(options: dict[str, Any], point: str = "never", number: int = 1) ->
 
 
 def same_run(one: Path, other: Path) -> None:
-    """Both runs ended with the same bits."""
+    """Both runs ended with the same bits, and nothing half-written is left."""
+    assert not list(one.rglob("*.tmp"))
     results = [json.loads((folder / "results.json").read_text()) for folder in (one, other)]
     for setting in ("mtil", "mcil"):
         assert results[0][setting] == results[1][setting]
@@ -102,6 +106,7 @@ def uninterrupted(stepwise: dict[str, Any], tmp_path: Path) -> Path:
         ("after-state", 3),  # in the second task
         ("after-checkpoint", 1),  # the task is learned but not yet evaluated
         ("before-results", 2),  # evaluated, but not yet written down
+        ("before-rename", 1),  # while the folder is being made
         ("before-rename", 4),  # in the middle of writing a file
         ("kill-step", 1),  # nothing saved yet
     ],
@@ -124,6 +129,34 @@ def test_ctrl_c_saves_says_how_to_go_on_and_resumes(stepwise: dict[str, Any], un
     again = run_child({**stepwise, "save_every": None})
     assert "resuming eurosat at step 3" in again.stderr
     same_run(Path(str(stepwise["out"])), uninterrupted)
+
+
+def test_ctrl_c_after_overwrite_does_not_advise_to_overwrite_again(stepwise: dict[str, Any]) -> None:
+    stopped = run_child({**stepwise, "overwrite": True}, "interrupt-step", 2)
+    assert "The same command without --overwrite goes on from there" in stopped.stderr
+    assert not RunFolder(Path(str(stepwise["out"]))).read_config().overwrite
+
+
+def test_ctrl_c_during_evaluation_says_how_to_go_on(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+    stopped = run_child(stepwise, "interrupt-evaluation", 2)
+    assert stopped.returncode == 130
+    assert "stopped; the same command goes on from what is saved" in stopped.stderr
+    assert run_child(stepwise).returncode == 0
+    same_run(Path(str(stepwise["out"])), uninterrupted)
+
+
+def test_progress_carries_losses_and_speed(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+
+    @contextlib.contextmanager
+    def recorder(description: str, total: int, done: int = 0) -> Iterator[Any]:
+        yield lambda count, note: notes.append(note) if "dtd" in description and "/" in description else None
+
+    monkeypatch.setattr("tasso.learner.progress", recorder)
+    monkeypatch.setattr("tasso.learner.NOTE_SECONDS", 0.0)
+    learn(from_dict({**quick, "sequence": "dtd"}))
+    assert len(notes) == 4
+    assert all("ce " in note and "kd " in note and "images/s" in note for note in notes)
 
 
 def test_run_folder_is_complete(quick: dict[str, Any]) -> None:
@@ -159,7 +192,7 @@ def test_other_options_in_the_same_folder_are_refused(quick: dict[str, Any]) -> 
     learn(from_dict(quick))
     with pytest.raises(RunError, match=r"started with seed = 1102, not 7\. Choose another --out, or --overwrite"):
         learn(from_dict({**quick, "seed": 7}))
-    with pytest.raises(RunError, match="started with method"):
+    with pytest.raises(RunError, match=r"started with method\.rank = 6, not 5"):
         learn(from_dict({**quick, "method": {"name": "tasso", "rank": 5}}))
     assert learn(from_dict({**quick, "seed": 7, "overwrite": True}))["seed"] == 7
 
@@ -170,9 +203,49 @@ def test_foreign_folders_are_left_alone(quick: dict[str, Any]) -> None:
     (out / "thesis.txt").write_text("years of work")
     with pytest.raises(RunError, match=r"not a run folder, but not empty \(thesis\.txt\)"):
         learn(from_dict(quick))
-    with pytest.raises(RunError, match="not a run folder, so --overwrite does not touch it"):
+    with pytest.raises(
+        RunError, match=r"not a run folder, but not empty \(thesis\.txt\), so --overwrite does not touch it"
+    ):
         learn(from_dict({**quick, "overwrite": True}))
+    assert sorted(p.name for p in out.iterdir()) == ["thesis.txt"]
     assert (out / "thesis.txt").read_text() == "years of work"
+
+
+def test_impossible_places_are_named_before_anything_is_loaded(
+    quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasso.learner.Learner", None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="is a file, not a folder"):
+        learn(from_dict({**quick, "out": str(tmp_path / "file")}))
+
+
+def test_folder_that_cannot_be_made_is_named(quick: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot make the run folder"):
+        learn(from_dict({**quick, "out": str(tmp_path / "file" / "run")}))
+
+
+def test_damaged_results_are_named(quick: dict[str, Any]) -> None:
+    learn(from_dict(quick))
+    file = Path(str(quick["out"])) / "results.json"
+    for content, complaint in (("{", "not valid JSON"), ('{"mtil": {}}', "not the results of a run")):
+        file.write_text(content)
+        with pytest.raises(RunError, match=rf"results\.json: {complaint}.*--overwrite"):
+            learn(from_dict(quick))
+
+
+def test_variants_are_told_apart_by_their_labels(quick: dict[str, Any]) -> None:
+    labels = [
+        resolve(from_dict({**quick, "method": method}))[0].label
+        for method in ("tasso", {"name": "tasso", "rank": 6, "kd_whole": "l2"}, "finetune")
+    ]
+    assert labels == ["TASSO", "TASSO (rank 6, kd_whole l2)", "fine-tuning"]
+    assert resolve(from_dict({**quick, "method": "tasso", "protocol": "paper"}))[0].label == "TASSO (protocol paper)"
+
+
+def test_prompts_may_hold_any_braces(quick: dict[str, Any]) -> None:
+    assert learn(from_dict({**quick, "template": "{x} a {} or {} {", "method": "finetune"}))["finished"]
 
 
 def test_two_processes_do_not_share_a_folder(quick: dict[str, Any]) -> None:
@@ -227,6 +300,9 @@ def test_evaluate_run_equals_its_last_row(quick: dict[str, Any]) -> None:
     assert found["mtil"] == results["mtil"]["matrix"][-1]
     assert found["mcil"] == results["mcil"]["matrix"][-1]
     assert evaluate(from_dict(options))["mtil"] == results["mtil"]["zero_shot"]
+    assert tasso.evaluate(run=str(quick["out"]))["mtil"] == results["mtil"]["matrix"][-1]
+    with pytest.raises(ConfigError, match="'steps' is not an option of an evaluation"):
+        tasso.evaluate(steps=3)
 
 
 def test_classify(quick: dict[str, Any], tmp_path: Path) -> None:
@@ -246,6 +322,9 @@ def test_classify(quick: dict[str, Any], tmp_path: Path) -> None:
         run.classify(picture, task="birds")
     with pytest.raises(DataError, match="not a readable picture"):
         run.classify(tmp_path / "absent.png")
+    for array in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 4), np.uint8), np.zeros((8, 8, 3))):
+        with pytest.raises(DataError, match="an array must be height × width × 3 bytes"):
+            run.classify(array)
     assert tasso.load(str(quick["out"])).classify(Image.new("RGB", (40, 20)))[0][0].class_name
 
 
@@ -258,6 +337,9 @@ def test_step_rules() -> None:
 
 
 def test_bad_devices_are_named() -> None:
+    for device in ("mps", "meta", "cpu:7"):
+        with pytest.raises(ConfigError, match="is not auto, cpu, cuda or cuda:N"):
+            choose_device(device)
     with pytest.raises(ConfigError, match="device: 'gpu' is not"):
         choose_device("gpu")
     with pytest.raises(ConfigError, match="device: 'cuda:99' is not there"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,20 @@ def test_folder_and_zip_read_the_same(mini_root: Path, tmp_path: Path) -> None:
     assert from_zip.train.source.read(key) == from_folder.train.source.read(key)
 
 
+def test_zip_with_images_at_its_root_and_folder_before_zip(tmp_path: Path) -> None:
+    folder = write_data_set(tmp_path / "loose", "dtd", "dtd")
+    with zipfile.ZipFile(tmp_path / "dtd.zip", "w") as archive:
+        for path in sorted(folder.rglob("*.*")):
+            archive.write(path, path.relative_to(folder))
+    task = read_annotated(tmp_path, "dtd")
+    assert not task.train.source.missing(task.train.keys)
+    (tmp_path / "dtd").mkdir()  # an empty folder does not hide the zip
+    assert len(read_annotated(tmp_path, "dtd").train) == len(task.train)
+    shutil.rmtree(tmp_path / "dtd")
+    shutil.copytree(folder, tmp_path / "dtd")
+    assert read_annotated(tmp_path, "dtd").train.source.describe("x").startswith(str(tmp_path / "dtd" / "images"))
+
+
 def damaged(tmp_path: Path, change: Any) -> Path:
     """A data set whose annotation document `change` has edited."""
     folder = write_data_set(tmp_path, "dtd", "dtd")
@@ -90,9 +106,13 @@ def replace(document: dict[str, Any], split: str, index: int, entry: Any) -> Non
         (lambda d: replace(d, "test", 0, ["train/000.png", -1]), r"data\.test\[0\]: label -1"),
         (lambda d: replace(d, "train", 1, ["x.png", "1"]), r"data\.train\[1\]: label '1'"),
         (lambda d: replace(d, "train", 1, "x.png"), r"data\.train\[1\]: expected \[path, label\]"),
-        (lambda d: replace(d, "train", 1, ["../../secret", 1]), r"data\.train\[1\]: path .* leaves"),
+        (lambda d: replace(d, "train", 1, ["../../secret", 1]), r"data\.train\[1\]: path .* does not lie in"),
         (lambda d: d["class_names"].__setitem__(2, d["class_names"][0]), r"class_names\[2\] repeats class_names\[0\]"),
         (lambda d: d["class_names"].__setitem__(1, "  "), r"class_names\[1\] is empty"),
+        (lambda d: d["class_names"].__setitem__(1, d["class_names"][0] + " "), r"class_names\[1\] repeats"),
+        (lambda d: replace(d, "train", 1, ["", 1]), r"data\.train\[1\]: path '' does not lie in"),
+        (lambda d: d["data"].__setitem__("val", None), r"data\.val must be a list"),
+        (lambda d: d["data"].__setitem__("test", 3), r"data\.test must be a list, not 3"),
         (lambda d: d.pop("class_names"), "'class_names' must be"),
         (lambda d: d.pop("data"), "'data' must hold"),
         (lambda d: d["data"].__setitem__("training", []), r"data\.training is not one of"),
@@ -153,6 +173,9 @@ def test_missing_data_set_and_annotations_are_named(tmp_path: Path) -> None:
     (tmp_path / "eurosat.zip").write_text("not a zip")
     with pytest.raises(DataError, match=r"eurosat\.zip: not a zip file"):
         read_annotated(tmp_path, "eurosat")
+    (tmp_path / "dtd" / "dtd_annotations.json").write_bytes(b"\xff\xfe{")
+    with pytest.raises(DataError, match=r"dtd_annotations\.json: not UTF-8"):
+        read_annotated(tmp_path, "dtd")
     (tmp_path / "dtd" / "dtd_annotations.json").write_text("{")
     with pytest.raises(DataError, match=r"dtd_annotations\.json: not valid JSON"):
         read_annotated(tmp_path, "dtd")

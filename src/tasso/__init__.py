@@ -34,11 +34,15 @@ def learn(**options: Any) -> Run:
 
 
 def evaluate(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
-    """Accuracy of a model, or of a run's latest checkpoint, on every task of a benchmark, in both settings."""
-    from tasso.config import from_dict
-    from tasso.learner import evaluate as evaluate_model
+    """Accuracy of a model, or of a run's latest checkpoint, on every task of a benchmark, in both settings.
 
-    return evaluate_model(from_dict(options, "evaluate"), Path(run) if run else None)
+    Options are those of `tasso eval`; with a run, what is not given is as it was in that run.
+    """
+    from tasso.learner import evaluate as evaluate_model
+    from tasso.learner import evaluation_config
+
+    folder = Path(run) if run else None
+    return evaluate_model(evaluation_config(options, folder, "evaluate"), folder)
 
 
 def load(run: str | Path) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from jsonargparse import ArgumentParser, Namespace
 
 from tasso.config import RunConfig, from_dict, read_yaml
-from tasso.errors import TassoError
+from tasso.errors import ConfigError, TassoError
 from tasso.version import __version__
 
 DEFAULT_METHOD = "tasso"
@@ -26,6 +27,8 @@ USAGE = """usage: tasso COMMAND [options]
   metrics   accuracy, forgetting and zero-shot degradation of a results.json or a matrix file, as JSON
   methods   the methods: what they train, what they need, what they were verified against
   report    tables and an HTML page from run folders
+  export    a run's model, or any other, as a folder that plain open_clip loads
+  demo      the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks
 
 tasso COMMAND --help shows a command's options; tasso --version the version."""
 
@@ -40,10 +43,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(USAGE)
         return
     commands: dict[str, Callable[[list[str]], None]] = {
-        "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "report": report,
+        "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "report": report, "export": export,
+        "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
+    # OpenMP threads that spin while they wait slow each other down badly as soon as anything else runs on the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is imported, by the commands below
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("tasso").setLevel(logging.INFO)
     try:
@@ -52,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"tasso: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        print(f"tasso: {stop or 'stopped'}", file=sys.stderr)
+        print(f"tasso: {str(stop) or 'stopped; the same command goes on from what is saved'}", file=sys.stderr)
         sys.exit(130)
 
 
@@ -71,22 +77,17 @@ def run(words: list[str]) -> None:
 
 def evaluate(words: list[str]) -> None:
     """tasso eval"""
+    from tasso.learner import EVALUATION_OPTIONS, evaluation_config
     from tasso.learner import evaluate as evaluate_model
-    from tasso.runs import RunFolder
 
     parser = _parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
     parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of a table")
-    wanted = {"benchmark", "data_root", "sequence", "limit_tasks", "check_counts", "model", "pretrained", "template",
-              "protocol", "device", "precision", "eval_batch_size", "workers", "cache_gib"}  # fmt: skip
-    fields = [f for f in dataclasses.fields(RunConfig) if f.name in wanted]
-    # With --run, what is not given is as it was in that run.
-    _add_fields(parser, RunConfig, fields)
-    values = _values(parser, words)
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in EVALUATION_OPTIONS])
+    values = _values(parser, words, flags=["--json", *_flags(RunConfig)])
     folder, as_json = values.pop("run"), values.pop("json")
     given = {key: value for key, value in values.items() if value is not None}
-    base = {key: v for key, v in RunFolder(folder).read_config().to_dict().items() if key in wanted} if folder else {}
-    result = evaluate_model(from_dict({**base, **given}, "tasso eval"), folder)
+    result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder)
     if as_json:
         print(json.dumps(result, indent=1))
     else:
@@ -117,7 +118,7 @@ def methods(words: list[str]) -> None:
 
     parser = _parser("tasso methods", "What there is to choose from.")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
-    as_json = _values(parser, words)["json"]
+    as_json = _values(parser, words, flags=["--json"])["json"]
     about = {name: _describe(cls) for name, cls in METHODS.items()}
     if as_json:
         print(json.dumps(about, indent=1))
@@ -174,6 +175,39 @@ def report(words: list[str]) -> None:
         print(f"page: {values['html']}")
 
 
+def export(words: list[str]) -> None:
+    """tasso export"""
+    from tasso.clip import load_clip
+    from tasso.export import export_open_clip
+    from tasso.trained import Run
+
+    parser = _parser("tasso export", "Write a model as a folder that plain open_clip loads.")
+    parser.add_argument("--run", type=Path | None, default=None, help="export this run's latest model")
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in ("model", "pretrained")])
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    values = _values(parser, words)
+    if (values["run"] is None) == (values["model"] is None):
+        raise ConfigError("export: give either --run or --model")
+    clip = Run(values["run"]).clip if values["run"] else load_clip(values["model"], values["pretrained"])
+    folder = export_open_clip(clip, values["out"])
+    print(f'open_clip.create_model_and_transforms("local-dir:{folder}")')
+
+
+def demo(words: list[str]) -> None:
+    """tasso demo"""
+    from tasso.demo import run_demo
+    from tasso.report import print_table
+
+    parser = _parser("tasso demo", "Learn drawn tasks with fine-tuning and with TASSO, and compare what is kept.")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for runs and page")
+    parser.add_argument("--seed", type=int, default=1102, help="seed of both runs")
+    parser.add_argument("--full", type=bool, default=False, help="all domains, more steps, every method")
+    values = _values(parser, words, flags=["--full"])
+    table, sentence, page = run_demo(values["out"], seed=values["seed"], full=values["full"])
+    print_table(table)
+    print(f"\n{sentence}\n\npage: {page}")
+
+
 # -- parsing ---------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +230,7 @@ def parse_run_config(program: str, words: list[str]) -> RunConfig:
     if name in METHODS:
         cls = METHODS[name]
         _add_fields(parser, cls, list(dataclasses.fields(cls)), prefix="method.", title=f"method {name}")
-    values = _values(parser, words)
+    values = _values(parser, words, flags=_flags(RunConfig) + _flags(METHODS.get(name), "method."))
     values.pop("config")  # taken out above
     given = {key: value for key, value in values.items() if value is not None and key != "method"}
     given["method"] = {key: value for key, value in values["method"].items() if value is not None}
@@ -255,6 +289,14 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
     into["method"] = {**before, **method}
 
 
+def _flags(owner: Any, prefix: str = "") -> list[str]:
+    """Options that are true or false."""
+    if owner is None:
+        return []
+    hints = typing.get_type_hints(owner)
+    return [f"--{prefix}{f.name.replace('_', '-')}" for f in dataclasses.fields(owner) if hints[f.name] is bool]
+
+
 def _parser(program: str, description: str) -> ArgumentParser:
     return ArgumentParser(prog=program, description=description)
 
@@ -276,7 +318,13 @@ def _add_fields(
         group.add_argument(option, type=hints[f.name] | None, default=None, help=f.metadata["help"] + default)
 
 
-def _values(parser: ArgumentParser, words: list[str]) -> dict[str, Any]:
+def _values(parser: ArgumentParser, words: list[str], flags: Sequence[str] = ()) -> dict[str, Any]:
+    """Parsed values. A flag may stand alone (`--overwrite`) or with a value (`--overwrite false`)."""
+    following = [*words[1:], ""]
+    words = [
+        f"{word}=true" if word in flags and after.lower() not in ("true", "false") else word
+        for word, after in zip(words, following, strict=False)
+    ]
     parsed: Namespace = parser.parse_args(words)
     values: dict[str, Any] = parsed.as_dict()
     return values

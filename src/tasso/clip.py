@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from tasso.errors import ConfigError, ModelError
 from tasso.images.views import Preprocess
 
+log = logging.getLogger("tasso")
+
 NANO = Path(__file__).parent / "nano"
 LOCAL = "local-dir:"
 TEXT_CHUNK = 512
@@ -45,8 +47,18 @@ class Clip:
     text tower always runs in float32: its work is done once and then kept.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Any, preprocess: Preprocess, spec: ModelSpec) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        preprocess: Preprocess,
+        spec: ModelSpec,
+        architecture: dict[str, Any],
+        vocabulary: Path | None = None,
+    ) -> None:
+        """`architecture` is open_clip's model config; `vocabulary` a tokenizer file that belongs to this model."""
         self.model, self.tokenizer, self.preprocess, self.spec = model, tokenizer, preprocess, spec
+        self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
         self._class_embeddings: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = {}
 
@@ -115,7 +127,7 @@ class Clip:
 
     def encode_classes(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """As `class_embeddings`, computed now."""
-        prompts = [template.format(name) for name in class_names for template in templates]
+        prompts = [template.replace("{}", name) for name in class_names for template in templates]
         embeddings = self.encode_texts(prompts)
         if len(templates) == 1:
             return embeddings
@@ -143,7 +155,8 @@ class Clip:
                 shapes = f"{tuple(tensor.shape)} instead of {tuple(own[name].shape)}"
                 raise ModelError(f"{where}: tensor {name!r} has shape {shapes}: not a checkpoint of {self.spec}")
         self.model.load_state_dict(state, strict=False)
-        self.forget_texts()
+        if not all(name.startswith("visual.") for name in state):
+            self.forget_texts()
 
     def count_parameters(self) -> dict[str, int]:
         """How many numbers the model is made of."""
@@ -172,6 +185,8 @@ def encode(tower: nn.Module, pixels: Tensor, precision: torch.dtype) -> Tensor:
         context = torch.autocast(pixels.device.type, dtype=precision)
     with context:
         features = tower(pixels)
+    if isinstance(features, tuple):  # CoCa's tower returns its tokens too
+        features = features[0]
     return F.normalize(features.float(), dim=-1)
 
 
@@ -223,18 +238,22 @@ def _load_folder(folder: Path, spec: ModelSpec) -> Clip:
     name = f"{LOCAL}{folder}"
     model = _quietly(lambda: open_clip.create_model(name, require_pretrained=True), spec)
     # A vocabulary of its own lies beside the weights; open_clip would look for it in the working directory.
-    extra = {}
-    if vocabulary := text.get("tokenizer_kwargs", {}).get("bpe_path"):
-        extra["bpe_path"] = str(folder / vocabulary)
-    return _wrap(model, open_clip.get_tokenizer(name, **extra), spec)
+    file_name = text.get("tokenizer_kwargs", {}).get("bpe_path")
+    vocabulary = folder / file_name if file_name else None
+    if vocabulary and not vocabulary.is_file():
+        raise ModelError(f"model: {file} names a vocabulary that is not there: {vocabulary}")
+    tokenizer = open_clip.get_tokenizer(name, **({"bpe_path": str(vocabulary)} if vocabulary else {}))
+    return _wrap(model, tokenizer, spec, config["model_cfg"], vocabulary)
 
 
 def _load_tag(name: str, config: dict[str, Any], tag: str, spec: ModelSpec) -> Clip:
     wanted = open_clip.get_pretrained_cfg(name, tag)
     if not wanted:
         raise ModelError(f"pretrained: {name} has no tag {tag!r}. Tags: {_tags(name)}; or give a state dict file")
-    _check_activation(name, config, bool(wanted.get("quick_gelu", False)), f"the weights {tag!r}")
-    return _wrap(_quietly(lambda: open_clip.create_model(name, tag), spec), open_clip.get_tokenizer(name), spec)
+    if wanted.get("quick_gelu", False):  # a tag that says nothing may belong to either kind
+        _check_activation(name, config, True, f"the weights {tag!r}")
+    model = _quietly(lambda: open_clip.create_model(name, tag), spec)
+    return _wrap(model, open_clip.get_tokenizer(name), spec, config)
 
 
 def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -> Clip:
@@ -243,24 +262,26 @@ def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -
     state, quick_gelu = _read_state_dict(path)
     if quick_gelu is not None:
         _check_activation(name, config, quick_gelu, str(path))
+    elif not config.get("quick_gelu", False) and open_clip.get_model_config(f"{name}-quickgelu"):
+        log.warning("%s does not say which activation it was trained with; OpenAI's need %s-quickgelu", path, name)
     model = _quietly(lambda: open_clip.create_model(name, pretrained_text=False), spec)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
         raise ModelError(f"pretrained: {path} does not fit {name}: {reason}") from None
-    return _wrap(model, open_clip.get_tokenizer(name), spec)
+    return _wrap(model, open_clip.get_tokenizer(name), spec, config)
 
 
 def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
-    """Tensors of a state dict, and whether they need QuickGELU, where the file tells. Runs no code from it."""
+    """Tensors of a state dict, and whether they need QuickGELU, where the file tells. No pickle is executed."""
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(path, framework="pt") as file:
                 state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                told = (file.metadata() or {}).get("quick_gelu")
+                told = (file.metadata() or {}).get("quick_gelu")  # open_clip's own files do not tell
         except (SafetensorError, OSError) as error:
             raise ModelError(f"pretrained: {path}: not a readable safetensors file: {error}") from None
         return _clean(state), None if told is None else told == "true"
@@ -305,8 +326,8 @@ def _check_activation(name: str, config: dict[str, Any], needs_quick_gelu: bool,
         return
     other = name.removesuffix("-quickgelu") if has_quick_gelu else f"{name}-quickgelu"
     hint = f" Ask for --model {other}." if open_clip.get_model_config(other) else ""
-    activation = "QuickGELU" if needs_quick_gelu else "plain GELU"
-    raise ModelError(f"model: {weights} were trained with {activation}, but {name} is built without it.{hint}")
+    trained, built = ("QuickGELU", "plain GELU") if needs_quick_gelu else ("plain GELU", "QuickGELU")
+    raise ModelError(f"model: {weights} were trained with {trained}, but {name} is built with {built}.{hint}")
 
 
 def _quietly(create: Any, spec: ModelSpec) -> nn.Module:
@@ -329,14 +350,16 @@ def _quietly(create: Any, spec: ModelSpec) -> nn.Module:
     return model.float().eval().requires_grad_(False)
 
 
-def _wrap(model: nn.Module, tokenizer: Any, spec: ModelSpec) -> Clip:
+def _wrap(
+    model: nn.Module, tokenizer: Any, spec: ModelSpec, architecture: dict[str, Any], vocabulary: Path | None = None
+) -> Clip:
     config = open_clip.get_model_preprocess_cfg(model)
     size = config["size"][0] if isinstance(config["size"], (tuple, list)) else config["size"]
     interpolation, mode = config.get("interpolation", "bicubic"), config.get("resize_mode", "shortest")
     if interpolation not in ("bicubic", "bilinear") or mode not in ("shortest", "squash"):
         raise ModelError(f"model: {spec} wants {interpolation} resizing of mode {mode}, which is not supported")
     preprocess = Preprocess(int(size), tuple(config["mean"]), tuple(config["std"]), interpolation, mode)
-    return Clip(model, tokenizer, preprocess, spec)
+    return Clip(model, tokenizer, preprocess, spec, architecture, vocabulary)
 
 
 def _tags(model: str) -> str:

@@ -38,6 +38,7 @@ class RunConfig:
     data_root: Path | None = option("folder that holds the benchmark's data sets, unpacked or as zips", None)
     sequence: str = option("S1 … S8, or task names in order, separated by commas", "S1")
     limit_tasks: int | None = option("learn only the first N tasks of the sequence", None)
+    test_per_class: int | None = option("evaluate on the first N test pictures of each class only", None)
     check_counts: bool = option("refuse data sets whose sizes differ from the benchmark's", True)
     reference_images: int = option("how many reference images to use at most", 100_000)
     reference_seed: int = option("seed of the reference subset (the same for all tasks)", 1102)
@@ -86,10 +87,12 @@ class RunConfig:
             "reference_images",
         ):
             require(self, key, getattr(self, key) >= 1, "must be at least 1")
-        for key in ("steps", "limit_tasks", "save_every"):
+        for key in ("steps", "limit_tasks", "test_per_class", "save_every"):
             require(self, key, getattr(self, key) is None or getattr(self, key) >= 1, "must be at least 1")
         for key in ("warmup", "workers", "seed", "reference_seed", "save_minutes", "cache_gib"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
+        for key in ("seed", "reference_seed"):  # seeds are multiplied and handed to torch, which takes 64 bits
+            require(self, key, getattr(self, key) < 2**48, "must be below 2^48")
         require(self, "lr", self.lr is None or self.lr > 0, "must be positive")
         require(self, "weight_decay", self.weight_decay is None or self.weight_decay >= 0, "must not be negative")
         require(self, "betas", all(0 <= beta < 1 for beta in self.betas), "must lie in [0, 1)")
@@ -115,14 +118,14 @@ class RunConfig:
 def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunConfig:
     """A RunConfig from plain values; errors name the place and the key."""
     known = {f.name: f for f in dataclasses.fields(RunConfig)}
-    unknown = sorted(set(values) - set(known))
+    unknown = sorted(set(values) - set(known), key=str)
     if unknown:
         raise ConfigError(f"{where}: unknown key {unknown[0]!r}. Known keys: {', '.join(known)}")
     hints = typing.get_type_hints(RunConfig)
     if isinstance(values.get("method"), str):  # `method: tasso` reads better than `method: {name: tasso}`
         values = {**values, "method": {"name": values["method"]}}
     try:
-        return RunConfig(**{key: _coerce(value, hints[key]) for key, value in values.items()})
+        return RunConfig(**{key: coerce(value, hints[key]) for key, value in values.items()})
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 
@@ -133,6 +136,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a readable text file: {error}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(values, dict):
@@ -188,6 +193,8 @@ def _describe(hint: Any) -> str:
         return "one of " + ", ".join(map(str, arguments))
     if origin is tuple:
         return f"{len(arguments)} values"
+    if origin is dict:
+        return "a mapping"
     return (
         "nothing"
         if hint is type(None)
@@ -201,13 +208,15 @@ def _describe(hint: Any) -> str:
     )
 
 
-def _coerce(value: Any, hint: Any) -> Any:
+def coerce(value: Any, hint: Any) -> Any:
     """YAML has no paths, no tuples, and reads 1e-4 as text."""
     choices = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
     if isinstance(value, str) and Path in choices:
         return Path(value)
-    if isinstance(value, list) and any(typing.get_origin(choice) is tuple for choice in choices):
-        return tuple(value)
+    for choice in choices:
+        if isinstance(value, list) and typing.get_origin(choice) is tuple:
+            kinds = [*typing.get_args(choice), *[Any] * len(value)]
+            return tuple(coerce(item, kind) for item, kind in zip(value, kinds, strict=False))
     if isinstance(value, str) and float in choices:
         try:
             return float(value)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -45,6 +48,8 @@ def choose_device(device: str) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError:
         raise ConfigError(f"device: {device!r} is not auto, cpu, cuda or cuda:N") from None
+    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cpu" and chosen.index):
+        raise ConfigError(f"device: {device!r} is not auto, cpu, cuda or cuda:N")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"device: {device!r} is not there, PyTorch sees {torch.cuda.device_count()} CUDA devices")
     return chosen
@@ -54,7 +59,16 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     """bfloat16 on CUDA and float32 elsewhere, unless asked otherwise."""
     if precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if precision == "bfloat16" and device.type == "cpu" and not cpu_has_bfloat16():
+        raise ConfigError("precision: bfloat16 products fail on this CPU; use float32")
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+
+
+@cache
+def cpu_has_bfloat16() -> bool:
+    """On some CPUs a bfloat16 product ends the process with an illegal instruction: let another process try."""
+    attempt = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); assert float((x @ x).sum()) == 64**3"
+    return subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 0
 
 
 class Training:
@@ -69,7 +83,7 @@ class Training:
         for group in self.groups:
             for parameter in group.parameters.values():
                 parameter.requires_grad_(True)
-        self.fused = clip.device.type == "cuda"
+        clip.visual.train()
         self.optimiser = torch.optim.AdamW(
             [
                 {
@@ -80,7 +94,7 @@ class Training:
                 for group in self.groups
             ],
             betas=plan.betas,
-            fused=self.fused,
+            fused=True,
         )
         self.peak_lr = [float(settings["lr"]) for settings in self.optimiser.param_groups]
 
@@ -96,7 +110,6 @@ class Training:
 
     def advance(self) -> dict[str, Tensor]:
         """One optimiser step. The returned terms stay on the device: reading them waits for it."""
-        self.clip.visual.train()
         batch = self.batch()
         self.optimiser.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
@@ -125,6 +138,7 @@ class Training:
         """Freeze the model again and stop reading ahead."""
         for stream in self.streams.values():
             stream.close()
+        self.optimiser.zero_grad(set_to_none=True)
         self.clip.model.requires_grad_(False)
         self.clip.model.eval()
 
@@ -155,9 +169,7 @@ class Training:
                 for name, parameter in group.parameters.items():
                     if moments := part(f"optimiser/{group.name}/{name}/"):
                         self.optimiser.state[parameter] = {
-                            # AdamW counts steps on the host unless it is fused.
-                            key: value.clone() if key == "step" and not self.fused else value.to(parameter.device)
-                            for key, value in moments.items()
+                            key: value.to(parameter.device) for key, value in moments.items()
                         }
             torch.set_rng_state(state["random/cpu"].cpu())
             if self.clip.device.type == "cuda" and "random/cuda" in state:

@@ -10,7 +10,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from tasso.clip import Clip, load_clip, read_templates
-from tasso.config import RunConfig, known
+from tasso.config import Protocol, RunConfig, from_dict, known
 from tasso.engine import Plan, Training, choose_device, choose_precision, planned_steps
-from tasso.errors import RunError
-from tasso.evaluate import Rows, accuracy_rows
+from tasso.errors import ConfigError, RunError
+from tasso.evaluation import Rows, accuracy_rows
 from tasso.images import Pixels, Stream, load_pixels, thread_pool
-from tasso.methods import METHODS, Method, TaskInfo, build_method
+from tasso.methods import Method, TaskInfo, build_method
 from tasso.metrics import metrics
 from tasso.progress import progress
 from tasso.runs import RunFolder
@@ -43,8 +43,22 @@ class Stopped(KeyboardInterrupt):
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with nothing left open, and its method."""
     method = build_method(config.method, config.protocol)
-    config = dataclasses.replace(config.resolved(method.run_defaults), method=method.hyper_parameters())
-    return config, method
+    precision = choose_precision(config.precision, choose_device(config.device))
+    return dataclasses.replace(
+        config.resolved(method.run_defaults),
+        method=method.hyper_parameters(),
+        label=config.label or default_label(method, config.protocol),
+        precision="bfloat16" if precision == torch.bfloat16 else "float32",
+    ), method
+
+
+def default_label(method: Method, protocol: Protocol) -> str:
+    """The method's title with what differs from its defaults, so that tables do not mix up variants."""
+    usual = build_method({"name": method.name}, protocol).hyper_parameters()
+    changed = [f"{key} {value}" for key, value in method.hyper_parameters().items() if value != usual[key]]
+    if protocol != "code":
+        changed.append(f"protocol {protocol}")
+    return method.title + (f" ({', '.join(changed)})" if changed else "")
 
 
 def learn(config: RunConfig) -> dict[str, Any]:
@@ -58,6 +72,7 @@ def learn(config: RunConfig) -> dict[str, Any]:
     if not config.overwrite and (results := finished(folder, config)):
         log.info("%s is finished already; --overwrite repeats it", config.out)
         return results
+    folder.check_usable(config)
     learner = Learner(config, method, folder)
     with folder.opened(config):
         return learner.run()
@@ -172,14 +187,13 @@ class Learner:
         title = f"{index + 1}/{len(self.sequence.tasks)} {task.name}"
         started, already = time.perf_counter(), about["seconds"]
         noted = saved = started
-        first = training.step
+        first, note = training.step, ""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         with progress(title, plan.steps, training.step) as advance:
             while training.step < plan.steps:
                 terms = training.advance()
                 now = time.perf_counter()
-                note = ""
                 last = training.step == plan.steps
                 if now - noted >= NOTE_SECONDS or training.step % LOG_STEPS == 0 or last:
                     values = self._read(terms, task, training.step)
@@ -193,8 +207,8 @@ class Learner:
                 if asked_to_stop.is_set():
                     self._save_state(training, index, about)
                     raise Stopped(
-                        f"stopped at step {training.step} of {plan.steps} of {task.name}. "
-                        "The same command goes on from there"
+                        f"stopped at step {training.step} of {plan.steps} of {task.name}. The same command"
+                        f"{' without --overwrite' if self.config.overwrite else ''} goes on from there"
                     )
                 if not last and self._time_to_save(training.step, now - saved):
                     self._save_state(training, index, about)
@@ -283,7 +297,7 @@ class Learner:
             "version": RESULTS_VERSION,
             "finished": False,
             "method": self.method.name,
-            "label": c.label or METHODS[self.method.name].title,
+            "label": c.label,
             "seed": c.seed,
             "model": str(self.clip.spec),
             "benchmark": c.benchmark,
@@ -340,6 +354,22 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# Options that say what is evaluated and how; the others are about learning.
+EVALUATION_OPTIONS = frozenset({
+    "benchmark", "data_root", "sequence", "limit_tasks", "test_per_class", "check_counts", "model", "pretrained",
+    "template", "protocol", "device", "precision", "eval_batch_size", "workers", "cache_gib",
+})  # fmt: skip
+
+
+def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) -> RunConfig:
+    """Options of an evaluation. With a run, what is not given is as it was in that run, but for the machine."""
+    if unknown := sorted(set(given) - EVALUATION_OPTIONS):
+        raise ConfigError(f"{where}: {unknown[0]!r} is not an option of an evaluation")
+    base = RunFolder(run).read_config().to_dict() if run else {}
+    kept = {k: v for k, v in base.items() if k in EVALUATION_OPTIONS - {"device", "precision"}}
+    return from_dict({**kept, **given}, where)
 
 
 def evaluate(config: RunConfig, run: Path | None = None) -> dict[str, Any]:

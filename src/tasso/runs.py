@@ -22,10 +22,10 @@ from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import RunError
 from tasso.version import __version__
 
-# Options that may differ between the start of a run and its continuation: they do not change what is learned.
+# Options that may differ between the start of a run and its continuation: where things are and how often they are
+# saved. Another device may round differently, so the bits are the same only where the device is.
 MAY_CHANGE = {
-    "out", "overwrite", "save_minutes", "save_every", "workers", "cache_gib", "device", "eval_batch_size",
-    "data_root", "label",
+    "out", "overwrite", "save_minutes", "save_every", "workers", "device", "eval_batch_size", "data_root", "label",
 }  # fmt: skip
 
 
@@ -49,19 +49,41 @@ class RunFolder:
     @contextlib.contextmanager
     def opened(self, config: RunConfig) -> Iterator[None]:
         """The folder, ours alone for the time being, made for this config or checked against it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.check_usable(config)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"out: cannot make the run folder {self.path}: {error.strerror}") from None
         with self._locked():
+            self.check_usable(config)  # once more: another process may have been faster
+            for left in (*self.path.glob(".*.tmp"), *self.checkpoints.glob(".*.tmp")):  # by a killed process
+                left.unlink(missing_ok=True)
             if config.overwrite:
                 self._clear()
-            if self.config_file.exists():
-                self.check_same(config)
-            elif strangers := [p.name for p in self.path.iterdir() if p.name != ".lock"]:
-                raise RunError(f"{self.path}: not a run folder, but not empty ({strangers[0]}); choose another --out")
-            else:
-                self.checkpoints.mkdir(exist_ok=True)
-                document = {**config.to_dict(), "versions": versions()}
+            if not self.config_file.exists():
+                # Overwriting was done now; whoever uses this file again must not do it once more.
+                document = {**config.to_dict(), "overwrite": False, "versions": versions()}
                 write_text(self.config_file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+            self.checkpoints.mkdir(exist_ok=True)
             yield
+
+    def check_usable(self, config: RunConfig) -> None:
+        """Raise a RunError if a run of this configuration cannot live here; nothing is made or changed."""
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise RunError(f"out: {self.path} is a file, not a folder")
+        if self.config_file.exists():
+            if not config.overwrite:
+                self.check_same(config)
+        elif strangers := sorted(p.name for p in self.path.iterdir() if not self._is_ours(p)):
+            advice = "so --overwrite does not touch it" if config.overwrite else "choose another --out"
+            raise RunError(f"{self.path}: not a run folder, but not empty ({strangers[0]}), {advice}")
+
+    @staticmethod
+    def _is_ours(path: Path) -> bool:
+        """Is this what a run leaves behind that was killed while it made its folder?"""
+        return path.name in (".lock", "checkpoints") or (path.name.startswith(".") and path.name.endswith(".tmp"))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -79,23 +101,17 @@ class RunFolder:
             yield
 
     def _clear(self) -> None:
-        if (
-            any(self.path.iterdir())
-            and not self.config_file.exists()
-            and [*self.path.iterdir()] != [self.path / ".lock"]
-        ):
-            raise RunError(f"{self.path}: not a run folder, so --overwrite does not touch it")
         for file in (self.results_file, self.state_file, self.log_file, self.config_file):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def check_same(self, config: RunConfig) -> None:
         """Raise a RunError if this folder holds a run of another configuration."""
-        before, now = self.read_config().to_dict(), config.to_dict()
-        for key in before:
-            if key not in MAY_CHANGE and before[key] != now[key]:
+        before, now = (_flat(c.to_dict()) for c in (self.read_config(), config))
+        for key in (*before, *now):
+            if key not in MAY_CHANGE and before.get(key) != now.get(key):
                 raise RunError(
-                    f"{self.path}: this run was started with {key} = {before[key]!r}, not {now[key]!r}. "
+                    f"{self.path}: this run was started with {key} = {before.get(key)!r}, not {now.get(key)!r}. "
                     "Choose another --out, or --overwrite to start afresh"
                 )
 
@@ -114,9 +130,9 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise RunError(f"{self.results_file}: not valid JSON: {error}") from None
-        if not isinstance(document, dict) or "mtil" not in document:
-            raise RunError(f"{self.results_file}: not the results of a run")
+            raise RunError(f"{self.results_file}: not valid JSON ({error}); use --overwrite to start afresh") from None
+        if not isinstance(document, dict) or not {"finished", "tasks", "mtil", "mcil", "per_task"} <= set(document):
+            raise RunError(f"{self.results_file}: not the results of a run; use --overwrite to start afresh")
         return document
 
     def write_results(self, results: Mapping[str, Any]) -> None:
@@ -147,6 +163,12 @@ class RunFolder:
         """Append one line to log.jsonl."""
         with self.log_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The method's hyper-parameters as keys of their own, so that a difference can be named."""
+    method = {f"method.{key}": value for key, value in config["method"].items()}
+    return {**{key: value for key, value in config.items() if key != "method"}, **method}
 
 
 def versions() -> dict[str, str]:
@@ -194,4 +216,4 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return tensors, json.loads((file.metadata() or {}).get("about", "{}"))
     except (SafetensorError, OSError, ValueError) as error:
-        raise RunError(f"{path}: damaged ({error}); remove it to go on without it") from None
+        raise RunError(f"{path}: damaged ({error}); use --overwrite to start afresh") from None

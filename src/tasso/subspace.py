@@ -18,7 +18,7 @@ def orthonormal(A: Tensor, how: Orthonormalisation = "qr", fix_signs: bool = Tru
     products only, but the condition number of A enters squared.
     """
     if how == "cholesky":
-        L = torch.linalg.cholesky(A.mT @ A)
+        L = torch.linalg.cholesky_ex(A.mT @ A).L  # unlike cholesky, it does not wait for the device to check
         transposed: Tensor = torch.linalg.solve_triangular(L, A.mT, upper=False)
         return transposed.mT
     Q: Tensor

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from tasso.clip import Clip, load_clip, read_templates
 from tasso.config import known
 from tasso.engine import choose_device, choose_precision
 from tasso.errors import ConfigError, DataError, RunError
+from tasso.images.decode import pixels_of, to_rgb
 from tasso.images.views import normalise, resize_and_centre
 from tasso.learner import load_last_checkpoint
 from tasso.runs import RunFolder
@@ -100,20 +101,23 @@ class Run:
             if not classes:
                 raise ConfigError("classes: give at least one class name")
             return list(classes), [""] * len(classes)
-        known: dict[str, list[str]] = self.results["class_names"]
-        if task is not None and task not in known:
-            raise ConfigError(f"task: this run has no task {task!r}. Tasks: {', '.join(known)}")
-        chosen = [task] if task else list(known)
-        return [n for t in chosen for n in known[t]], [t for t in chosen for _ in known[t]]
+        learned: dict[str, list[str]] = self.results["class_names"]
+        if task is not None and task not in learned:
+            raise ConfigError(f"task: this run has no task {task!r}. Tasks: {', '.join(learned)}")
+        chosen = [task] if task else list(learned)
+        return [n for t in chosen for n in learned[t]], [t for t in chosen for _ in learned[t]]
 
 
 def _pixels(picture: Picture) -> Array:
     if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
+            raise DataError(
+                f"classify: an array must be height × width × 3 bytes (uint8), not {picture.shape} of {picture.dtype}"
+            )
         return np.array(picture)  # torch wants an array it may write to
     if isinstance(picture, Image.Image):
-        return np.array(picture.convert("RGB"))
+        return to_rgb(picture)
     try:
-        with Image.open(picture) as opened:
-            return np.array(opened.convert("RGB"))
-    except (UnidentifiedImageError, OSError) as error:
+        return pixels_of(str(picture))
+    except Exception as error:  # as in images.decode
         raise DataError(f"{picture}: not a readable picture: {error}") from None

@@ -46,10 +46,11 @@ class Stream:
     ) -> None:
         self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
         self.seed = (*seed, zlib.crc32(name.encode()))
-        self.device_labels = torch.from_numpy(labels).to(device)
+        self.device = device
         # Pictures in memory are ready at once; those on disk are prepared one step ahead.
         self.ahead = None if isinstance(pixels, StackedPixels) else ThreadPoolExecutor(1)
         self.pending: dict[int, Future[Seen]] = {}
+        self.permutations: dict[int, Indices] = {}
 
     def indices(self, step: int) -> Indices:
         """Places of step's pictures: shuffled epochs, the incomplete last batch of each left out."""
@@ -63,6 +64,12 @@ class Stream:
         return np.concatenate(rounds)[start : start + size]
 
     def _permutation(self, epoch: int) -> Indices:
+        if epoch not in self.permutations:  # drawn once an epoch; neighbours are kept for rounds and read-ahead
+            self.permutations = {kept: p for kept, p in self.permutations.items() if abs(kept - epoch) <= 1}
+            self.permutations[epoch] = self._draw_permutation(epoch)
+        return self.permutations[epoch]
+
+    def _draw_permutation(self, epoch: int) -> Indices:
         return np.random.default_rng((*self.seed, 0, epoch)).permutation(len(self.pixels))
 
     def batch(self, step: int) -> Seen:
@@ -85,4 +92,5 @@ class Stream:
             pixels = self.pixels.train_view(indices, draws)
         else:
             pixels = self.pixels.eval_view(indices)
-        return Seen(pixels, indices, self.device_labels[torch.from_numpy(indices).to(self.device_labels.device)])
+        labels = torch.from_numpy(self.labels[indices]).to(self.device, non_blocking=True)
+        return Seen(pixels, indices, labels)

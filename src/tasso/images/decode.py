@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from tasso.errors import DataError
 from tasso.tasks.task import Array, ImageSet
 
 
 def decode(images: ImageSet, index: int) -> Array:
-    """Pixels of one picture: height × width × 3, uint8."""
+    """Pixels of one picture: height × width × 3, uint8. An error names the picture."""
     key = images.keys[index]
-    stored = images.source.read(key)
-    if isinstance(stored, np.ndarray):
-        return stored
     try:
-        with Image.open(io.BytesIO(stored)) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (UnidentifiedImageError, OSError, ValueError) as error:
+        stored = images.source.read(key)
+        return stored if isinstance(stored, np.ndarray) else pixels_of(io.BytesIO(stored))
+    except Exception as error:  # Pillow and zipfile raise errors of many kinds for a damaged file
         raise DataError(f"{images.source.describe(key)}: not a readable picture: {error}") from None
+
+
+def pixels_of(file: io.BytesIO | str) -> Array:
+    """Pixels of an encoded picture."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Palette images with Transparency")
+        with Image.open(file) as picture:
+            return to_rgb(picture)
+
+
+def to_rgb(picture: Image.Image) -> Array:
+    """A Pillow image as RGB bytes. Pillow itself would cut 16-bit values off at 255."""
+    if picture.mode.startswith("I;16"):
+        grey = (np.asarray(picture).astype(np.uint16) // 257).astype(np.uint8)
+        return np.repeat(grey[..., None], 3, axis=-1)
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"pixels are {picture.mode} numbers of unknown range; save it with 8 or 16 bits a channel")
+    return np.array(picture.convert("RGB"))

@@ -8,6 +8,7 @@ rounds to bytes after each pass, here nothing is rounded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -162,6 +163,12 @@ def _resample(pixels: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 def normalise(pictures: Tensor, preprocess: Preprocess) -> Tensor:
     """Subtract the model's mean and divide by its deviation, channel by channel."""
-    mean = torch.tensor(preprocess.mean, device=pictures.device)[:, None, None]
-    std = torch.tensor(preprocess.std, device=pictures.device)[:, None, None]
+    mean, std = _statistics(preprocess, pictures.device)
     return (pictures - mean) / std
+
+
+@cache
+def _statistics(preprocess: Preprocess, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and deviation on the device; made once, since making them there waits for it."""
+    mean, std = torch.tensor(preprocess.mean, device=device), torch.tensor(preprocess.std, device=device)
+    return mean[:, None, None], std[:, None, None]

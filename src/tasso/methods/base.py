@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from torch import Tensor, nn
 
 from tasso.clip import Clip
-from tasso.config import Protocol, check_types
+from tasso.config import Protocol, check_types, coerce
 from tasso.errors import ConfigError
 from tasso.images import Seen
 
@@ -78,6 +79,8 @@ class Method:
     verified: ClassVar[str]
     teachers: ClassVar[str] = "none"
     towers: ClassVar[Towers] = "visual"
+    # What `groups` calls its groups.
+    group_names: ClassVar[tuple[str, ...]] = ("encoder",)
     # Values of the run's own options where the user leaves them open.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 5e-4}
     # Hyper-parameters that are None until a protocol is chosen.
@@ -111,8 +114,7 @@ class Method:
 
     def lr_factors(self, step: int, total: int) -> dict[str, float]:
         """Factor on the learning rate of each group; a group with factor 0 rests in this step."""
-        factor = cosine(step, total)
-        return {group.name: factor for group in self.groups()}
+        return dict.fromkeys(self.group_names, cosine(step, total))
 
     def after_step(self, step: int) -> None:
         """Called after the optimiser has moved."""
@@ -162,6 +164,8 @@ def build_method(options: Mapping[str, Any], protocol: Protocol = "code") -> Met
     known = [f.name for f in dataclasses.fields(cls)]
     if unknown := sorted(set(options) - set(known)):
         raise ConfigError(f"method.{unknown[0]}: {name} has no such option. Options: {', '.join(known) or 'none'}")
+    hints = typing.get_type_hints(cls)
+    options = {key: coerce(value, hints[key]) for key, value in options.items()}
     filled = {key: value for key, value in cls.protocols[protocol].items() if options.get(key) is None}
     try:
         return cls(**{**options, **filled})

@@ -49,6 +49,7 @@ class Tasso(Method):
     source: ClassVar[str] = "paper; defaults of its authors' single-GPU configuration"
     verified: ClassVar[str] = "losses and gradients against the authors' code in float64 (golden cases)"
     teachers: ClassVar[str] = "previous task's model"
+    group_names: ClassVar[tuple[str, ...]] = ("encoder", "projector")
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "code": {"angle": "clamped", "ce_scale": 0.0, "subspace_scale": 10.0},
         # The paper's formulas have no factor on the cosines and no clamp.
@@ -59,6 +60,9 @@ class Tasso(Method):
         require(self, "rank", self.rank >= 1, "must be at least 1")
         for key in ("alpha", "beta", "ce_scale", "subspace_scale", "projector_weight_decay"):
             require(self, key, getattr(self, key) is None or getattr(self, key) >= 0, "must not be negative")
+        learns_projector = self.divides and self.train_projector
+        rule = "must be joint when there is no projector to learn"
+        require(self, "optimise", self.optimise == "joint" or learns_projector, rule)
         require(self, "init_std", self.init_std > 0, "must be positive")
         require(self, "projector_lr", self.projector_lr is None or self.projector_lr > 0, "must be positive")
 
@@ -88,7 +92,7 @@ class Tasso(Method):
         # Drawn on the CPU, so that a seed means the same projector on every device.
         generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
         A = self.init_std * torch.randn(clip.dim, self.rank, generator=generator)
-        self.A = nn.Parameter(A.to(clip.device))
+        self.A = nn.Parameter(A.to(clip.device), requires_grad=self.train_projector)
 
     def groups(self) -> list[Group]:
         groups = [Group("encoder", self.clip.parameters_of(self.towers))]
@@ -105,7 +109,7 @@ class Tasso(Method):
             if step < half:
                 return {"encoder": 0.0, "projector": cosine(step, half)}
             return {"encoder": cosine(step - half, total - half), "projector": 0.0}
-        return {"encoder": (factor := cosine(step, total)), "projector": factor}
+        return super().lr_factors(step, total)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         count = len(batch.task.pixels)

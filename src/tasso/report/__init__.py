@@ -15,7 +15,7 @@ from tasso.report.conclusion import conclude
 from tasso.report.formats import print_table, to_csv, to_latex, to_markdown, to_text
 from tasso.report.gallery import Gallery
 from tasso.report.page import build_page, write_page
-from tasso.report.tables import Cell, Column, Row, Table, cost_table, matrix_table, summary_table
+from tasso.report.tables import Cell, Column, Row, Table, combined_table, cost_table, matrix_table, summary_table
 
 __all__ = [
     "METRICS",
@@ -31,6 +31,7 @@ __all__ = [
     "Table",
     "TaskCost",
     "build_page",
+    "combined_table",
     "conclude",
     "cost_table",
     "matrix_table",

@@ -149,6 +149,35 @@ def summary_table(runs: Sequence[RunResult], setting: Setting) -> Table:
     )
 
 
+CORE_METRICS = METRIC_COLUMNS[:3]
+
+
+def combined_table(runs: Sequence[RunResult]) -> Table:
+    """The paper's three metrics in both settings side by side, for runs of one benchmark, model and order."""
+    comparisons = compare(runs)
+    if len(comparisons) != 1:
+        raise ReportError("a combined table needs runs of one benchmark, model and order")
+    comparison = comparisons[0]
+    settings = tuple(SETTING_NAMES)
+    columns = [(setting, metric) for setting in settings for metric in CORE_METRICS]
+    numbers = [_metric_column(comparison.groups, setting, metric) for setting, metric in columns]
+    zero_shot = [
+        Cell(fmean(comparison.zero_shot(setting)) if metric.key == "accuracy" else None) for setting, metric in columns
+    ]
+    rows = [Row((Cell(ZERO_SHOT), *zero_shot))]
+    for index, group in enumerate(comparison.groups):
+        rows.append(Row((Cell(group.label), *(column[index] for column in numbers)), label=group.label))
+    return Table(
+        title=", ".join(text for text in _shared_fields(comparisons) if text),
+        columns=(
+            Column("Method", numeric=False),
+            *(Column(f"{SETTING_NAMES[setting]} {metric.name.lower()}", metric.better) for setting, metric in columns),
+        ),
+        rows=tuple(rows),
+        notes=tuple(f"{SETTING_NAMES[s]}: {SETTING_MEANINGS[s]}." for s in settings),
+    )
+
+
 def _shared_fields(comparisons: Sequence[Comparison]) -> tuple[str | None, str | None, str | None]:
     """Benchmark, model and order in words where all comparisons share them, else None."""
 

@@ -35,9 +35,8 @@ class FolderSource:
 class ZipSource:
     """Pictures inside a zip, read straight from it. ZipFile serialises the readers of several threads itself."""
 
-    def __init__(self, archive: Path, prefix: str) -> None:
-        self.archive, self.prefix = archive, prefix
-        self.zip = zipfile.ZipFile(archive)
+    def __init__(self, archive: Path, opened: zipfile.ZipFile, prefix: str) -> None:
+        self.archive, self.zip, self.prefix = archive, opened, prefix
 
     def read(self, key: str) -> bytes:
         return self.zip.read(self.prefix + key)
@@ -77,20 +76,33 @@ def check_files(images: ImageSet, what: str) -> None:
 
 
 def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
-    """Picture source, text of the annotation file, and that file's name for messages."""
+    """Picture source, text of the annotation file, and that file's name for messages.
+
+    A folder goes before a zip, if it has annotations: an unpacked copy may have been mended by hand.
+    """
     folder, archive = root / name, root / f"{name}.zip"
-    if folder.is_dir():
-        file = _only(sorted(folder.glob("*annotations.json")), folder, prefix)
-        return FolderSource(folder / "images"), file.read_text(encoding="utf-8"), str(file)
+    unpacked = sorted(folder.glob("*annotations.json"))
+    if unpacked or (folder.is_dir() and not archive.is_file()):
+        file = _only(unpacked, folder, prefix)
+        return FolderSource(folder / "images"), _text(file.read_bytes(), str(file)), str(file)
     if archive.is_file():
         try:
-            source = ZipSource(archive, f"{name}/images/")
+            opened = zipfile.ZipFile(archive)
         except zipfile.BadZipFile:
             raise DataError(f"{archive}: not a zip file") from None
-        inside = [Path(entry) for entry in source.zip.namelist() if entry.endswith("annotations.json")]
-        entry = _only(inside, archive, prefix).as_posix()
-        return source, source.zip.read(entry).decode("utf-8"), f"{archive}:{entry}"
+        inside = [Path(entry) for entry in opened.namelist() if entry.endswith("annotations.json")]
+        entry = _only(inside, archive, prefix)
+        place = "" if entry.parent == Path() else f"{entry.parent.as_posix()}/"
+        where = f"{archive}:{entry.as_posix()}"
+        return ZipSource(archive, opened, f"{place}images/"), _text(opened.read(entry.as_posix()), where), where
     raise DataError(f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists")
+
+
+def _text(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 text: {error}") from None
 
 
 def _only(candidates: list[Path], place: Path, prefix: str | None) -> Path:
@@ -111,9 +123,8 @@ def _class_names(document: Any, file: str) -> tuple[str, ...]:
     for label, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
             raise DataError(f"{file}: class_names[{label}] is empty or not text: {name!r}")
-        if name in first:
-            raise DataError(f"{file}: class_names[{label}] repeats class_names[{first[name]}]: {name!r}")
-        first[name] = label
+        if (seen := first.setdefault(name.strip(), label)) != label:
+            raise DataError(f"{file}: class_names[{label}] repeats class_names[{seen}]: {name!r}")
     return tuple(names)
 
 
@@ -123,6 +134,9 @@ def _splits(document: Any, file: str) -> dict[str, Any]:
         raise DataError(f"{file}: 'data' must hold the lists 'train', 'val' and 'test'")
     if unknown := sorted(set(splits) - set(SPLITS)):
         raise DataError(f"{file}: data.{unknown[0]} is not one of train, val, test")
+    for split, entries in splits.items():
+        if not isinstance(entries, list):
+            raise DataError(f"{file}: data.{split} must be a list, not {entries!r}")
     return splits
 
 
@@ -136,8 +150,8 @@ def _image_set(entries: Any, split: str, source: Source, classes: int, file: str
         path, label = entry
         if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < classes:
             raise DataError(f"{where}: label {label!r} is not one of 0 … {classes - 1}")
-        if path.startswith("/") or ".." in Path(path).parts:
-            raise DataError(f"{where}: path {path!r} leaves the images folder")
+        if not path or path.startswith("/") or ".." in Path(path).parts:
+            raise DataError(f"{where}: path {path!r} does not lie in the images folder")
         keys.append(path)
         labels.append(label)
     return ImageSet(source, tuple(keys), np.asarray(labels, dtype=np.int64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +121,8 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
     names = order(benchmark.tasks, config.sequence, config.limit_tasks)
     root = _root(config, benchmark)
     tasks = tuple(benchmark.load_task(name, root, config.check_counts) for name in names)
+    if config.test_per_class:
+        tasks = tuple(dataclasses.replace(t, test=first_of_each(t.test, config.test_per_class)) for t in tasks)
     for task in tasks:
         for split in ("train", "test"):
             images: ImageSet = getattr(task, split)
@@ -130,6 +134,17 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
         reference = subset(benchmark.load_reference(root, config.check_counts), config)
         check_files(reference, "reference images")
     return TaskSequence(benchmark.name, config.sequence, tasks, reference)
+
+
+def first_of_each(images: ImageSet, count: int) -> ImageSet:
+    """The first `count` pictures of each class, in their order."""
+    seen: Counter[int] = Counter()
+    chosen = []
+    for place, label in enumerate(images.labels.tolist()):
+        seen[label] += 1
+        if seen[label] <= count:
+            chosen.append(place)
+    return images.subset(np.asarray(chosen, dtype=np.int64))
 
 
 def subset(images: ImageSet, config: RunConfig) -> ImageSet:

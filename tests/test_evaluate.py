@@ -1,0 +1,109 @@
+"""What is scored, against which classes, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tasso.clip import Clip
+from tasso.config import from_dict
+from tasso.evaluation import accuracy_rows
+from tasso.tasks import ImageSet, Source, Task, load_sequence
+from tasso.tasks.catalogue import first_of_each
+from test_methods import learner_for
+
+# Five classes lie on the axes: x, y, z belong to the first task, u, v to the second.
+x, y, z, u, v = torch.eye(5)
+
+
+class AxisClip:
+    """Classes on the axes, pictures that are embeddings already; counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.model = nn.Identity()
+        self.batches: list[int] = []
+
+    def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
+        return torch.stack([dict(zip("xyzuv", torch.eye(5), strict=True))[name] for name in class_names])
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        self.batches.append(len(pixels))
+        return pixels
+
+
+class Vectors:
+    """Pictures given as vectors."""
+
+    def __init__(self, *vectors: Tensor) -> None:
+        self.stack = torch.stack(vectors)
+
+    def __len__(self) -> int:
+        return len(self.stack)
+
+    def train_view(self, indices: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> Tensor:
+        raise AssertionError("evaluation has a view of its own")
+
+    def eval_view(self, indices: npt.NDArray[np.int64]) -> Tensor:
+        return self.stack[torch.from_numpy(indices)]
+
+
+def images(*labels: int) -> ImageSet:
+    return ImageSet(cast(Source, None), tuple(f"{n}.png" for n in range(len(labels))), np.array(labels, np.int64))
+
+
+def task(class_names: str, *labels: int) -> Task:
+    return Task(class_names, tuple(class_names), images(), images(), images(*labels))
+
+
+def test_rows_of_both_settings_are_exact_and_each_picture_is_embedded_once() -> None:
+    clip = AxisClip()
+    tasks = [task("xyz", 0, 1, 2, 1), task("uv", 0, 1, 1, 1, 0)]
+    pixels = [
+        # right, right, right among its own classes but nearest to v, wrong
+        Vectors(x, y, 0.8 * v + 0.6 * z, x),
+        # right, right among its own but nearest to y, right, wrong, wrong and nearest to x (same number as u)
+        Vectors(u, 0.8 * y + 0.6 * v, v, u, 0.8 * x + 0.6 * v),
+    ]
+    seen: list[int] = []
+    rows = accuracy_rows(cast(Clip, clip), tasks, pixels, ("{}",), 2, seen.append)
+    assert rows.mtil == [75.0, 60.0]
+    assert rows.mcil == [50.0, 40.0]
+    assert clip.batches == seen == [2, 2, 2, 2, 1]
+
+
+def test_a_run_embeds_each_test_set_once_per_checkpoint(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_for(quick, method="finetune", eval_batch_size=12)
+    batches: list[int] = []
+
+    def spy(self: Clip, pixels: Tensor, encode: Any = Clip.encode_images) -> Tensor:
+        if not torch.is_grad_enabled():
+            batches.append(len(pixels))
+            assert not self.visual.training
+        return encode(self, pixels)
+
+    monkeypatch.setattr(Clip, "encode_images", spy)
+    learner.run()
+    # Zero-shot and after each of two tasks, two sets of 18 pictures each.
+    assert batches == [12, 6] * 2 * 3
+
+
+def test_first_of_each_class_in_their_order() -> None:
+    chosen = first_of_each(images(2, 0, 0, 2, 0, 1, 2), 2)
+    assert chosen.keys == ("0.png", "1.png", "2.png", "3.png", "5.png")
+    assert chosen.labels.tolist() == [2, 0, 0, 2, 1]
+
+
+def test_fewer_test_pictures_and_all_for_training(quick: dict[str, Any]) -> None:
+    whole = load_sequence(from_dict(quick))
+    fewer = load_sequence(from_dict({**quick, "test_per_class": 2}))
+    for before, after in zip(whole.tasks, fewer.tasks, strict=True):
+        assert (len(before.train), len(before.test)) == (36, 18)
+        assert after.test.keys == before.test.keys[:6], "classes take turns in these sets"
+        assert np.bincount(after.test.labels).tolist() == [2, 2, 2]
+        assert after.train.keys == before.train.keys

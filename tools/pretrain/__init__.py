@@ -1,0 +1,1 @@
+"""Parts of ``tools/pretrain_nano.py``: vocabulary, data, objective, training loop, evaluation."""

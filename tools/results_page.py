@@ -1,0 +1,84 @@
+"""Write the tables of results/README.md and README.md from the results: `python tools/results_page.py`.
+
+Text between the markers `<!-- table NAME -->` and `<!-- end -->` is replaced; everything else is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+
+from tasso.report import combined_table, read_runs, to_markdown
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+PAGES = (RESULTS / "README.md", ROOT / "README.md")
+MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def runs(folder: str) -> str:
+    """The paper's three metrics in both settings, mean ± std over seeds."""
+    found = sorted(read_runs([RESULTS / folder]), key=lambda run: run.setting("mtil").metrics["accuracy"] or 0)
+    return to_markdown(combined_table(found))
+
+
+def zero_shot(part: str) -> str:
+    """Zero-shot accuracy of the shipped model and of the one it started from."""
+    found = json.loads((RESULTS / "nano-zero-shot.json").read_text(encoding="utf-8"))[part]
+    tasks = [task for task in next(iter(found.values())) if task != "mean"]
+    lines = ["| model, setting | " + " | ".join(tasks) + " | mean |", "|---|" + "--:|" * (len(tasks) + 1)]
+    for model, rows in found.items():
+        for setting in ("mtil", "mcil"):
+            values = [rows[task][setting] for task in tasks]
+            cells = " | ".join(f"{value:.1f}" for value in (*values, fmean(values)))
+            lines.append(f"| {model}, {setting.upper()} | {cells} |")
+    return "\n".join(lines)
+
+
+def single() -> str:
+    """Zero-shot and fine-tuned accuracy of each drawn domain on its own."""
+    found = {run.tasks[0]: run.setting("mtil") for run in read_runs([RESULTS / "atlas-single"])}
+    lines = ["| | " + " | ".join(found) + " | mean |", "|---|" + "--:|" * (len(found) + 1)]
+    for title, values in (
+        ("zero-shot", [part.zero_shot[0] for part in found.values()]),
+        ("fine-tuned", [part.matrix[0][0] for part in found.values()]),
+    ):
+        lines.append(f"| {title} | " + " | ".join(f"{value:.1f}" for value in (*values, fmean(values))) + " |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "mtil-mini-nano-clip": lambda: runs("mtil-mini-nano-clip"),
+    "mtil-mini-nano": lambda: runs("mtil-mini-nano"),
+    "nano-zips": lambda: zero_shot("zips"),
+    "nano-drawn": lambda: zero_shot("drawn"),
+    "atlas-single": single,
+    "atlas-s1": lambda: runs("atlas-s1"),
+    "demo-learning-rates": lambda: runs("demo-learning-rates"),
+    "demo": lambda: runs("demo"),
+}
+
+
+def render(text: str) -> str:
+    """The page with every table made anew."""
+    return MARKED.sub(lambda found: f"{found[1]}{TABLES[found['name']]().strip()}\n{found[3]}", text)
+
+
+def main() -> None:
+    """Rewrite the pages, or with --check only say which is not up to date."""
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = render(before)
+        if before == after:
+            continue
+        if "--check" in sys.argv[1:]:
+            sys.exit(f"{page.relative_to(ROOT)} is not what the results say: run tools/results_page.py")
+        page.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
