@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -210,17 +210,27 @@ def test_reference_pictures_are_cropped_anew_in_every_step(quick: dict[str, Any]
         assert float(changed.float().mean()) > 0.5, "some crops of pictures this small happen to be the same"
 
 
+def test_crops_are_drawn_anew_in_every_step(tiny_clip: Clip) -> None:
+    picture = torch.arange(3 * 16 * 16, dtype=torch.int64).remainder(251).to(torch.uint8).view(1, 3, 16, 16)
+    copies = StackedPixels(picture.repeat(8, 1, 1, 1), tiny_clip.preprocess)
+    stream = Stream("reference", copies, np.zeros(8, np.int64), 8, (0,), torch.device("cpu"))
+    assert not torch.equal(stream.batch(0).pixels, stream.batch(1).pixels)
+
+
 def test_student_and_teacher_see_the_same_reference_pixels(
     quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[type, list[Tensor]] = {Clip: [], FrozenImageEncoder: []}
-    for cls in (Clip, FrozenImageEncoder):
 
-        def spy(self: Any, pixels: Tensor, cls: type = cls, encode: Any = cls.encode_images) -> Tensor:
+    def watch(cls: type, encode: Callable[[Any, Tensor], Tensor]) -> None:
+        def spy(self: Any, pixels: Tensor) -> Tensor:
             seen[cls].append(pixels)
             return encode(self, pixels)
 
         monkeypatch.setattr(cls, "encode_images", spy)
+
+    watch(Clip, Clip.encode_images)
+    watch(FrozenImageEncoder, FrozenImageEncoder.encode_images)
     training = learner_for(quick).begin(0)
     batches = [training.streams["reference"].batch(step).pixels for step in range(2)]
     advanced(training, 2)
@@ -309,14 +319,21 @@ def test_texts_are_encoded_once_and_their_tower_stays(
 ) -> None:
     calls: Counter[tuple[str, ...]] = Counter()
 
-    def spy(self: Clip, texts: Sequence[str], encode: Any = Clip.encode_texts) -> Tensor:
+    def spy(
+        self: Clip, texts: Sequence[str], encode: Callable[[Clip, Sequence[str]], Tensor] = Clip.encode_texts
+    ) -> Tensor:
         calls[tuple(texts)] += 1
         return encode(self, texts)
 
     monkeypatch.setattr(Clip, "encode_texts", spy)
     learner = learner_for(quick, method=options_for(name))
     before = copied(learner.clip.model.state_dict())
-    assert learner.run()["finished"]
+    results = learner.run()
+    assert results["finished"]
+    projector = 24 * 6 if name == "tasso" else 0
+    assert {about["trainable_parameters"] for about in results["per_task"]} == {
+        results["parameters"]["image_tower"] + projector
+    }
     after = learner.clip.model.state_dict()
     moved = {key for key, tensor in after.items() if not torch.equal(tensor, before[key])}
     assert moved

@@ -131,6 +131,14 @@ def test_ctrl_c_saves_says_how_to_go_on_and_resumes(stepwise: dict[str, Any], un
     same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
+def test_ctrl_c_in_the_last_step_of_a_task_is_not_lost(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+    stopped = run_child(stepwise, "interrupt-step", 6)
+    assert stopped.returncode == 130
+    assert "stopped after the last step of dtd" in stopped.stderr
+    assert run_child(stepwise).returncode == 0
+    same_run(Path(str(stepwise["out"])), uninterrupted)
+
+
 def test_ctrl_c_after_overwrite_does_not_advise_to_overwrite_again(stepwise: dict[str, Any]) -> None:
     stopped = run_child({**stepwise, "overwrite": True}, "interrupt-step", 2)
     assert "The same command without --overwrite goes on from there" in stopped.stderr

@@ -23,9 +23,10 @@ log = logging.getLogger("tasso")
 # were tried): the comparison is not won by weakening the other side.
 QUICK: dict[str, Any] = {
     "limit_tasks": 5,
-    "steps": 15,
+    "steps": 20,
     "batch_size": 16,
-    "reference_batch_size": 16,
+    "reference_batch_size": 12,
+    "reference_images": 1000,
     "test_per_class": 6,
     "lr": 1e-4,
 }

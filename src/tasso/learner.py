@@ -99,6 +99,7 @@ class Learner:
         self.clip: Clip = load_clip(config.model, config.pretrained)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
         method.check(self.clip)
+        method.begin_run(self.clip)
         self.pool = thread_pool(config.workers)
         self._loaded: dict[str, Pixels] = {}
 
@@ -143,7 +144,13 @@ class Learner:
         about |= self._measured(training, about, index)
         self.folder.write_checkpoint(index, task.name, self.clip.state(self.method.towers), about)
         self.folder.log("learned", **about)
+        if asked_to_stop.is_set():
+            raise self._stopped(f"after the last step of {task.name}")
         return about
+
+    def _stopped(self, where: str) -> Stopped:
+        command = "The same command" + (" without --overwrite" if self.config.overwrite else "")
+        return Stopped(f"stopped {where}. {command} goes on from there")
 
     def begin(self, index: int) -> Training:
         """Task `index` ready for its first step, from the model as the task before left it."""
@@ -204,12 +211,9 @@ class Learner:
                         self.folder.log("step", task=task.name, step=training.step, **values)
                 advance(1, note)
                 about["seconds"] = already + now - started
-                if asked_to_stop.is_set():
+                if asked_to_stop.is_set() and not last:
                     self._save_state(training, index, about)
-                    raise Stopped(
-                        f"stopped at step {training.step} of {plan.steps} of {task.name}. The same command"
-                        f"{' without --overwrite' if self.config.overwrite else ''} goes on from there"
-                    )
+                    raise self._stopped(f"at step {training.step} of {plan.steps} of {task.name}")
                 if not last and self._time_to_save(training.step, now - saved):
                     self._save_state(training, index, about)
                     saved = time.perf_counter()
@@ -348,7 +352,12 @@ def stop_signals() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield event
         return
-    before = {number: signal.signal(number, lambda *_: event.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, _: object) -> None:
+        event.set()
+        signal.signal(number, before[signal.Signals(number)])  # who asks twice does not want to wait
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield event
     finally:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 Distance = Literal["none", "l2", "geodesic"]
 Angle = Literal["clamped", "exact"]
+Selection = Literal["per_sample", "batch_mean"]
 
 # The authors' constants: vectors shorter than this are not blown up, and cosines stay this far from ±1.
 DISTILLATION_EPS = 1e-6
@@ -49,3 +50,27 @@ def distance(x: Tensor, y: Tensor, kind: Distance, angle: Angle = "clamped") -> 
     if kind == "none":
         return x.new_zeros(())
     return squared_l2(x, y) if kind == "l2" else geodesic_distance(x, y, angle)
+
+
+def teacher_preference(previous: Tensor, pretrained: Tensor, sharpness: float, threshold: float) -> Tensor:
+    """SnD: how much each reference picture trusts the previous model, 0 … 1, from how far the two teachers are apart.
+
+    A picture on which they differ looks like one of the tasks learned since: there the previous model knows more.
+    """
+    apart = torch.linalg.vector_norm(pretrained - previous, dim=-1)
+    return torch.sigmoid(sharpness * (apart - threshold))
+
+
+def selected_distances(
+    student: Tensor, previous: Tensor, pretrained: Tensor, preference: Tensor, selection: Selection = "per_sample"
+) -> tuple[Tensor, Tensor]:
+    """SnD: squared distances to the two teachers, weighted by the preference for each of them.
+
+    `per_sample` weighs every picture by its own preference, as the paper means it. `batch_mean` weighs all of them by
+    the mean preference: what the authors' code computes, since its two factors broadcast to a B × B matrix.
+    """
+    to_previous = (student - previous).square().sum(-1)
+    to_pretrained = (student - pretrained).square().sum(-1)
+    if selection == "batch_mean":
+        preference = preference.mean()
+    return (preference * to_previous).mean(), ((1 - preference) * to_pretrained).mean()

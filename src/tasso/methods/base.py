@@ -67,9 +67,9 @@ class Group:
 class Method:
     """A way to learn one task after another. Dataclass fields are its hyper-parameters.
 
-    Life of a method: for each task `begin_task`, then `loss` and `after_step` for every step, then `end_task`. The
-    teacher and everything else that follows from the model at the start of the task is made in `begin_task`; what
-    changes with the steps goes into `state_dict`, so that a stopped run can go on.
+    Life of a method: `begin_run` with the pretrained model; for each task `begin_task`, then `loss` and `after_step`
+    for every step, then `end_task`. The teacher and everything else that follows from the model at the start of the
+    task is made in `begin_task`; what changes with the steps goes into `state_dict`, so that a stopped run can go on.
     """
 
     name: ClassVar[str]
@@ -99,6 +99,9 @@ class Method:
 
     def check(self, clip: Clip) -> None:
         """Raise a ConfigError if the hyper-parameters do not fit the model."""
+
+    def begin_run(self, clip: Clip) -> None:
+        """Called once, before the first task or when a run goes on: the model is the pretrained one."""
 
     def begin_task(self, clip: Clip, task: TaskInfo) -> None:
         """Get ready: the model is as the previous task left it."""

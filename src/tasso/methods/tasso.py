@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tasso.clip import Clip, FrozenImageEncoder
-from tasso.config import option, require
+from tasso.config import known, option, require
 from tasso.errors import ConfigError
 from tasso.losses import Angle, Distance, cross_entropy, distance
 from tasso.methods.base import Batch, Group, Method, TaskInfo, Wanted, cosine, register
@@ -131,16 +131,16 @@ class Tasso(Method):
     def _subspace_loss(self, features: Tensor, U: Tensor, labels: Tensor) -> Tensor:
         if self.subspace_gradient == "projector":
             features = features.detach()
-        assert self.subspace_scale is not None
-        return cross_entropy(inside(features, U), inside(self.class_embeddings, U), labels, self.subspace_scale)
+        texts = inside(self.class_embeddings, U)
+        return cross_entropy(inside(features, U), texts, labels, known(self.subspace_scale))
 
     def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
-        assert self.angle is not None
-        total = distance(student, teacher, self.kd_whole, self.angle)
+        angle: Angle = known(self.angle)
+        total = distance(student, teacher, self.kd_whole, angle)
         if U is not None:
             U = U if self.kd_trains_projector else U.detach()
-            total = total + distance(inside(student, U), inside(teacher, U), self.kd_parallel, self.angle)
-            total = total + distance(outside(student, U), outside(teacher, U), self.kd_perpendicular, self.angle)
+            total = total + distance(inside(student, U), inside(teacher, U), self.kd_parallel, angle)
+            total = total + distance(outside(student, U), outside(teacher, U), self.kd_perpendicular, angle)
         return total
 
     def end_task(self) -> None:
