@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -48,8 +47,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
-    # OpenMP threads that spin while they wait slow each other down badly as soon as anything else runs on the cores.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is imported, by the commands below
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("tasso").setLevel(logging.INFO)
     try:
