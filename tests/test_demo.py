@@ -18,6 +18,7 @@ from PIL import Image
 from tasso import demo
 from tasso.clip import NANO, Clip, load_clip
 from tasso.images.views import normalise
+from tasso.methods import METHODS
 from tasso.tasks import atlas
 
 ROOT = Path(__file__).parent.parent
@@ -76,13 +77,13 @@ def test_nano_knows_the_drawn_domains_a_little(nano: Clip) -> None:
     assert 0.45 < np.mean(rates) < 0.8
 
 
-def short_demo(out: Path) -> str:
+def short_demo(out: Path, *words: str) -> str:
     """The real command, shortened to two tasks of two steps; returns what it prints."""
     code = (
         "import torch; torch.set_num_threads(1); from tasso import cli, demo;"
-        "demo.QUICK.update(limit_tasks=2, steps=2, batch_size=4, reference_batch_size=4, test_per_class=1,"
-        " reference_images=8);"
-        f"cli.main(['demo', '--out', {str(out)!r}, '--seed', '7'])"
+        "short = dict(limit_tasks=2, steps=2, batch_size=4, reference_batch_size=4, test_per_class=1,"
+        " reference_images=8); demo.QUICK.update(short); demo.FULL.update(short);"
+        f"cli.main(['demo', '--out', {str(out)!r}, '--seed', '7', *{list(words)!r}])"
     )
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
@@ -124,6 +125,13 @@ def test_second_demo_repeats_nothing(finished_demo: tuple[Path, str]) -> None:
     before = (out / "tasso" / "results.json").stat().st_mtime_ns
     assert short_demo(out) == printed
     assert (out / "tasso" / "results.json").stat().st_mtime_ns == before
+
+
+def test_full_demo_runs_every_method(tmp_path: Path) -> None:
+    printed = short_demo(tmp_path, "--full")
+    for name, cls in METHODS.items():
+        assert cls.title in printed
+        assert json.loads((tmp_path / name / "results.json").read_text())["finished"]
 
 
 def test_tables_say_what_the_results_say() -> None:

@@ -54,6 +54,7 @@ def single() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "mtil-mini-nano-clip": lambda: runs("mtil-mini-nano-clip"),
     "mtil-mini-nano": lambda: runs("mtil-mini-nano"),
+    "mtil-mini-cpu": lambda: runs("mtil-mini-cpu"),
     "nano-zips": lambda: zero_shot("zips"),
     "nano-drawn": lambda: zero_shot("drawn"),
     "atlas-single": single,
