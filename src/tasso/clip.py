@@ -102,6 +102,11 @@ class Clip:
         """Unit embeddings of normalised pictures."""
         return encode(self.visual, pixels, self.precision)
 
+    def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit embeddings of two sets of pictures from one forward pass."""
+        both = self.encode_images(torch.cat([first, second]))
+        return both[: len(first)], both[len(first) :]
+
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
         return FrozenImageEncoder(self.visual, self.precision)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 
 import numpy as np
 from PIL import Image
@@ -24,10 +23,8 @@ def decode(images: ImageSet, index: int) -> Array:
 
 def pixels_of(file: io.BytesIO | str) -> Array:
     """Pixels of an encoded picture."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Palette images with Transparency")
-        with Image.open(file) as picture:
-            return to_rgb(picture)
+    with Image.open(file) as picture:
+        return to_rgb(picture)
 
 
 def to_rgb(picture: Image.Image) -> Array:
@@ -37,4 +34,6 @@ def to_rgb(picture: Image.Image) -> Array:
         return np.repeat(grey[..., None], 3, axis=-1)
     if picture.mode in ("I", "F"):
         raise ValueError(f"pixels are {picture.mode} numbers of unknown range; save it with 8 or 16 bits a channel")
+    if isinstance(picture.info.get("transparency"), bytes):  # else Pillow warns, picture by picture
+        picture = picture.convert("RGBA")
     return np.array(picture.convert("RGB"))

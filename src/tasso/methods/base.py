@@ -104,12 +104,14 @@ class Method:
         """Called once, before the first task or when a run goes on: the model is the pretrained one."""
 
     def begin_task(self, clip: Clip, task: TaskInfo) -> None:
-        """Get ready: the model is as the previous task left it."""
-        raise NotImplementedError
+        """Get ready: the model is as the previous task left it. Every cross-entropy needs what is set here."""
+        self.clip = clip
+        self.class_embeddings = clip.class_embeddings(task.class_names, task.templates)
+        self.scale = clip.logit_scale
 
     def groups(self) -> list[Group]:
         """What is optimised in this task. By default the declared towers."""
-        raise NotImplementedError
+        return [Group("encoder", self.clip.parameters_of(self.towers))]
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named terms, weights included: their sum is minimised."""

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tasso.clip import Clip
 from tasso.config import option, require
 from tasso.losses import cross_entropy
-from tasso.methods.base import Batch, Group, Method, TaskInfo, register
+from tasso.methods.base import Batch, Method, register
 
 
 @register("finetune")
@@ -27,14 +26,6 @@ class FineTune(Method):
 
     def validate(self) -> None:
         require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
-
-    def begin_task(self, clip: Clip, task: TaskInfo) -> None:
-        self.clip = clip
-        self.class_embeddings = clip.class_embeddings(task.class_names, task.templates)
-        self.scale = clip.logit_scale
-
-    def groups(self) -> list[Group]:
-        return [Group("encoder", self.clip.parameters_of(self.towers))]
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         features = self.clip.encode_images(batch.task.pixels)

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from tasso.clip import Clip, FrozenImageEncoder
 from tasso.config import known, option, require
 from tasso.losses import Selection, cross_entropy, selected_distances, teacher_preference
-from tasso.methods.base import Batch, Group, Method, TaskInfo, Wanted, register
+from tasso.methods.base import Batch, Method, TaskInfo, Wanted, register
 
 
 @register("snd")
@@ -50,19 +49,13 @@ class SelectAndDistill(Method):
         self.pretrained: FrozenImageEncoder = clip.frozen_image_encoder()
 
     def begin_task(self, clip: Clip, task: TaskInfo) -> None:
-        self.clip = clip
-        self.class_embeddings = clip.class_embeddings(task.class_names, task.templates)
-        self.scale = clip.logit_scale
+        super().begin_task(clip, task)
         # In the first task both teachers are the pretrained model.
         self.previous = clip.frozen_image_encoder() if task.index else self.pretrained
 
-    def groups(self) -> list[Group]:
-        return [Group("encoder", self.clip.parameters_of(self.towers))]
-
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         reference = batch.others["reference"].pixels
-        both = self.clip.encode_images(torch.cat([batch.task.pixels, reference]))
-        features, student = both[: len(batch.task.pixels)], both[len(batch.task.pixels) :]
+        features, student = self.clip.encode_together(batch.task.pixels, reference)
         pretrained = self.pretrained.encode_images(reference)
         previous = pretrained if self.previous is self.pretrained else self.previous.encode_images(reference)
         preference = teacher_preference(previous, pretrained, self.sharpness, self.threshold)

@@ -85,9 +85,8 @@ class Tasso(Method):
             raise ConfigError(f"method.rank: must be below the embedding's length {clip.dim}, not {self.rank}")
 
     def begin_task(self, clip: Clip, task: TaskInfo) -> None:
-        self.clip = clip
-        self.class_embeddings = clip.class_embeddings(task.class_names, task.templates)
-        self.scale = self.ce_scale or clip.logit_scale
+        super().begin_task(clip, task)
+        self.scale = self.ce_scale or self.scale
         self.teacher: FrozenImageEncoder | None = clip.frozen_image_encoder() if self.distils else None
         # Drawn on the CPU, so that a seed means the same projector on every device.
         generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
@@ -95,7 +94,7 @@ class Tasso(Method):
         self.A = nn.Parameter(A.to(clip.device), requires_grad=self.train_projector)
 
     def groups(self) -> list[Group]:
-        groups = [Group("encoder", self.clip.parameters_of(self.towers))]
+        groups = super().groups()
         if self.divides and self.train_projector:
             groups.append(Group("projector", {"A": self.A}, self.projector_lr, self.projector_weight_decay))
         return groups
@@ -112,13 +111,11 @@ class Tasso(Method):
         return super().lr_factors(step, total)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        count = len(batch.task.pixels)
         if self.teacher is None:
             features, student = self.clip.encode_images(batch.task.pixels), None
         else:  # one forward pass of the student over task and reference pictures
             reference = batch.others["reference"].pixels
-            both = self.clip.encode_images(torch.cat([batch.task.pixels, reference]))
-            features, student = both[:count], both[count:]
+            features, student = self.clip.encode_together(batch.task.pixels, reference)
         U = orthonormal(self.A, self.orthonormalisation, self.fix_signs) if self.divides else None
         terms = {"ce": cross_entropy(features, self.class_embeddings, batch.task.labels, self.scale)}
         if U is not None and self.alpha > 0:
