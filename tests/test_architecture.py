@@ -9,8 +9,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
-    "version", "errors", "config", "tasks", "images", "clip", "subspace", "losses", "methods", "engine", "evaluation",
-    "metrics", "progress", "runs", "learner", "trained", "export", "report", "demo", "cli",
+    "version", "errors", "progress", "config", "tasks", "images", "clip", "inference", "synthetic", "subspace",
+    "losses", "methods", "graphs", "engine", "evaluation", "metrics", "runs", "learner", "trained", "export", "report",
+    "demo", "cli",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tasso.clip import Clip
 from tasso.config import from_dict
 from tasso.evaluation import accuracy_rows
+from tasso.inference import Inference
 from tasso.tasks import ImageSet, Source, Task, load_sequence
 from tasso.tasks.catalogue import first_of_each
 from test_methods import learner_for
@@ -71,7 +72,7 @@ def test_rows_of_both_settings_are_exact_and_each_picture_is_embedded_once() -> 
         Vectors(u, 0.8 * y + 0.6 * v, v, u, u),
     ]
     seen: list[int] = []
-    rows = accuracy_rows(cast(Clip, clip), tasks, pixels, ("{}",), 2, seen.append)
+    rows = accuracy_rows(Inference(cast(Clip, clip)), tasks, pixels, ("{}",), 2, seen.append)
     assert rows.mtil == [75.0, 80.0]
     assert rows.mcil == [50.0, 60.0]
     assert clip.batches == seen == [2, 2, 2, 2, 1]

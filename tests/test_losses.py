@@ -34,7 +34,8 @@ class Same(Clip):
 
 
 def seen(features: Tensor, labels: Tensor | None = None) -> Seen:
-    return Seen(features, np.arange(len(features)), torch.zeros(len(features)) if labels is None else labels)
+    places = np.arange(len(features))
+    return Seen(features, places, torch.zeros(len(features)) if labels is None else labels, torch.from_numpy(places))
 
 
 def golden_method(case: dict[str, Tensor], **options: object) -> Tasso:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from tasso.report import combined_table, read_runs, to_markdown
 
@@ -51,9 +52,28 @@ def single() -> str:
     return "\n".join(lines)
 
 
+def learning_rates() -> str:
+    """MTIL accuracy on S2 at each learning rate tried; the best of each method in bold."""
+    found: list[dict[str, Any]] = json.loads((RESULTS / "baselines-learning-rates.json").read_text(encoding="utf-8"))
+    rates = sorted({run["lr"] for run in found})
+    lines = ["| method | " + " | ".join(f"{rate:.0e}".replace("e-0", "e-") for rate in rates) + " |"]
+    lines.append("|---|" + "--:|" * len(rates))
+    for label in sorted({run["label"] for run in found}):
+        values = {run["lr"]: run["mtil"]["accuracy"] for run in found if run["label"] == label}
+        best = max(values.values())
+        cells = [
+            "" if rate not in values else f"**{best:.2f}**" if values[rate] == best else f"{values[rate]:.2f}"
+            for rate in rates
+        ]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "mtil-mini-nano-clip": lambda: runs("mtil-mini-nano-clip"),
     "mtil-mini-nano": lambda: runs("mtil-mini-nano"),
+    "baselines-s1": lambda: runs("baselines-s1"),
+    "baselines-learning-rates": learning_rates,
     "mtil-mini-cpu": lambda: runs("mtil-mini-cpu"),
     "nano-zips": lambda: zero_shot("zips"),
     "nano-drawn": lambda: zero_shot("drawn"),

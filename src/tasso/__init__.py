@@ -33,16 +33,17 @@ def learn(**options: Any) -> Run:
     return Run(config.out)
 
 
-def evaluate(run: str | Path | None = None, **options: Any) -> dict[str, Any]:
+def evaluate(run: str | Path | None = None, after: str | None = None, **options: Any) -> dict[str, Any]:
     """Accuracy of a model, or of a run's latest checkpoint, on every task of a benchmark, in both settings.
 
-    Options are those of `tasso eval`; with a run, what is not given is as it was in that run.
+    `after` names a task of the run whose checkpoint is meant instead. Options are those of `tasso eval`; with a run,
+    what is not given is as it was in that run.
     """
     from tasso.learner import evaluate as evaluate_model
     from tasso.learner import evaluation_config
 
     folder = Path(run) if run else None
-    return evaluate_model(evaluation_config(options, folder, "evaluate"), folder)
+    return evaluate_model(evaluation_config(options, folder, "evaluate"), folder, after)
 
 
 def load(run: str | Path) -> Run:

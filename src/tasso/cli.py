@@ -79,12 +79,15 @@ def evaluate(words: list[str]) -> None:
 
     parser = _parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
     parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")
+    parser.add_argument("--after", type=str | None, default=None, help="or the one after this task: a name or a number")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of a table")
     _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in EVALUATION_OPTIONS])
     values = _values(parser, words, flags=["--json", *_flags(RunConfig)])
-    folder, as_json = values.pop("run"), values.pop("json")
+    folder, after, as_json = (values.pop(key) for key in ("run", "after", "json"))
+    if after and not folder:
+        raise ConfigError("after: needs --run, the run whose checkpoint is meant")
     given = {key: value for key, value in values.items() if value is not None}
-    result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder)
+    result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder, after)
     if as_json:
         print(json.dumps(result, indent=1))
     else:
@@ -112,11 +115,12 @@ def metrics(words: list[str]) -> None:
 def methods(words: list[str]) -> None:
     """tasso methods"""
     from tasso.methods import METHODS
+    from tasso.methods.describe import MEASURE, cost_in_words, describe
 
     parser = _parser("tasso methods", "What there is to choose from.")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
     as_json = _values(parser, words, flags=["--json"])["json"]
-    about = {name: _describe(cls) for name, cls in METHODS.items()}
+    about = {name: describe(name) for name in METHODS}
     if as_json:
         print(json.dumps(about, indent=1))
         return
@@ -124,20 +128,14 @@ def methods(words: list[str]) -> None:
         print(f"{name}: {facts['summary']}")
         for key in ("trains", "teachers", "wants", "source", "verified"):
             print(f"  {key:<9} {facts[key]}")
+        print(f"  {'cost':<9} at {MEASURE}: {cost_in_words(facts['cost'])}")
+        print(
+            f"  {'defaults':<9} "
+            + ", ".join(f"--{key.replace('_', '-')} {v}" for key, v in facts["run_defaults"].items())
+        )
         for key, value in facts["options"].items():
             print(f"  --method.{key.replace('_', '-'):<24} {value['default']!s:<10} {value['help']}")
         print()
-
-
-def _describe(cls: Any) -> dict[str, Any]:
-    """A method's facts, from the method itself."""
-    wants = ", ".join(wanted.name for wanted in cls().wants()) or "nothing beside the task's pictures"
-    options = {f.name: {"default": f.default, "help": f.metadata["help"]} for f in dataclasses.fields(cls)}
-    trains = {"visual": "image tower", "both": "both towers", "none": "added modules only"}[cls.towers]
-    return {
-        "title": cls.title, "summary": cls.summary, "trains": trains, "teachers": cls.teachers, "wants": wants,
-        "source": cls.source, "verified": cls.verified, "options": options,
-    }  # fmt: skip
 
 
 def report(words: list[str]) -> None:
@@ -185,7 +183,7 @@ def export(words: list[str]) -> None:
     values = _values(parser, words)
     if (values["run"] is None) == (values["model"] is None):
         raise ConfigError("export: give either --run or --model")
-    clip = Run(values["run"]).clip if values["run"] else load_clip(values["model"], values["pretrained"])
+    clip = Run(values["run"]).plain_clip() if values["run"] else load_clip(values["model"], values["pretrained"])
     folder = export_open_clip(clip, values["out"])
     print(f'open_clip.create_model_and_transforms("local-dir:{folder}")')
 

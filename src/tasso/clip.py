@@ -7,7 +7,7 @@ import json
 import logging
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,8 +43,8 @@ class ModelSpec:
 class Clip:
     """A CLIP model with what is needed to look at pictures and to name classes.
 
-    All embeddings it returns are float32 and of unit length. Image towers may run in bfloat16 (`precision`); the
-    text tower always runs in float32: its work is done once and then kept.
+    All embeddings it returns are float32 and of unit length. While training, towers may run in bfloat16 (`precision`);
+    texts that are encoded once and then kept are encoded in float32.
     """
 
     def __init__(
@@ -60,6 +60,8 @@ class Clip:
         self.model, self.tokenizer, self.preprocess, self.spec = model, tokenizer, preprocess, spec
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
+        # While training only: evaluation has batches of any size, each of which would be compiled anew.
+        self.compiled = False
         self._class_embeddings: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = {}
 
     @property
@@ -94,13 +96,13 @@ class Clip:
         return self
 
     def parameters_of(self, towers: str) -> dict[str, nn.Parameter]:
-        """Named parameters of `visual` or `both` towers; the logit scale and bias belong to neither."""
+        """Named parameters of `visual`, `both` or `none` of the towers; the logit scale and bias belong to neither."""
         named = {n: p for n, p in self.model.named_parameters() if n not in ("logit_scale", "logit_bias")}
-        return {n: p for n, p in named.items() if towers == "both" or n.startswith("visual.")}
+        return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised pictures."""
-        return encode(self.visual, pixels, self.precision)
+        return encode(self.visual, pixels, self.precision, self.compiled and torch.is_grad_enabled())
 
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Unit embeddings of two sets of pictures from one forward pass."""
@@ -109,19 +111,38 @@ class Clip:
 
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
-        return FrozenImageEncoder(self.visual, self.precision)
+        return FrozenImageEncoder(self.visual, self.precision, self.compiled)
+
+    def copy(self) -> Clip:
+        """The model as it is now, for use while this one changes."""
+        twin = Clip(
+            copy.deepcopy(self.model), self.tokenizer, self.preprocess, self.spec, self.architecture, self.vocabulary
+        )
+        twin.precision = self.precision
+        return twin
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit embeddings of texts, without gradient."""
-        parts = []
+        """Unit embeddings of texts in float32, without gradient."""
         training = self.model.training
         self.model.eval()
         with torch.no_grad():
-            for start in range(0, len(texts), TEXT_CHUNK):
-                tokens = self.tokenizer(list(texts[start : start + TEXT_CHUNK])).to(self.device)
-                parts.append(F.normalize(self.model.encode_text(tokens).float(), dim=-1))  # type: ignore[operator]
+            tokens = self.tokenise(texts)
+            parts = [encode(self._text_tower, chunk, torch.float32) for chunk in torch.split(tokens, TEXT_CHUNK)]
         self.model.train(training)
         return torch.cat(parts)
+
+    def tokenise(self, texts: Sequence[str]) -> Tensor:
+        """Tokens of texts, on the model's device."""
+        tokens: Tensor = self.tokenizer(list(texts))
+        return tokens.to(self.device)
+
+    def encode_tokens(self, tokens: Tensor) -> Tensor:
+        """Unit embeddings of tokenised texts, with gradient and at the model's precision: for training."""
+        return encode(self._text_tower, tokens, self.precision, self.compiled and torch.is_grad_enabled())
+
+    def _text_tower(self, tokens: Tensor) -> Tensor:
+        features: Tensor = self.model.encode_text(tokens)  # type: ignore[operator]
+        return features
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """One unit embedding a class: the mean over the templates. Computed once, until `forget_texts`."""
@@ -132,11 +153,7 @@ class Clip:
 
     def encode_classes(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """As `class_embeddings`, computed now."""
-        prompts = [template.replace("{}", name) for name in class_names for template in templates]
-        embeddings = self.encode_texts(prompts)
-        if len(templates) == 1:
-            return embeddings
-        return F.normalize(embeddings.view(len(class_names), len(templates), -1).mean(1), dim=-1)
+        return mean_of_templates(self.encode_texts(prompts(class_names, templates)), len(templates))
 
     def forget_texts(self) -> None:
         """Drop kept class embeddings: the text tower has changed or moved."""
@@ -144,11 +161,7 @@ class Clip:
 
     def state(self, towers: str) -> dict[str, Tensor]:
         """The towers' tensors (parameters and buffers), as they are."""
-        return {
-            name: tensor.detach()
-            for name, tensor in self.model.state_dict().items()
-            if towers == "both" or name.startswith("visual.")
-        }
+        return {name: tensor.detach() for name, tensor in self.model.state_dict().items() if _belongs(name, towers)}
 
     def load_state(self, state: dict[str, Tensor], where: str) -> None:
         """Put back what `state` gave; every tensor must belong to the model and have its shape."""
@@ -173,23 +186,47 @@ class Clip:
 class FrozenImageEncoder:
     """An image tower that never changes."""
 
-    def __init__(self, tower: nn.Module, precision: torch.dtype) -> None:
+    def __init__(self, tower: nn.Module, precision: torch.dtype, compiled: bool = False) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
-        self.precision = precision
+        self.precision, self.compiled = precision, compiled
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised pictures, without gradient."""
         with torch.no_grad():
-            return encode(self.tower, pixels, self.precision)
+            return encode(self.tower, pixels, self.precision, self.compiled)
 
 
-def encode(tower: nn.Module, pixels: Tensor, precision: torch.dtype) -> Tensor:
+def _forward(tower: Callable[[Tensor], Any], inputs: Tensor) -> Any:
+    return tower(inputs)
+
+
+# One compiled function for all towers of one shape: a new task's teacher needs no compilation of its own.
+_compiled_forward = torch.compile(_forward, dynamic=False)
+
+
+def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
+    """Every class name in every template, the templates of one class side by side."""
+    return [template.replace("{}", name) for name in class_names for template in templates]
+
+
+def mean_of_templates(embeddings: Tensor, templates: int) -> Tensor:
+    """One unit embedding a class from those of its prompts."""
+    if templates == 1:
+        return embeddings
+    return F.normalize(embeddings.view(-1, templates, embeddings.shape[-1]).mean(1), dim=-1)
+
+
+def _belongs(name: str, towers: str) -> bool:
+    return towers == "both" or (towers == "visual" and name.startswith("visual."))
+
+
+def encode(tower: Callable[[Tensor], Any], inputs: Tensor, precision: torch.dtype, compiled: bool = False) -> Tensor:
     """Embeddings from a tower, under autocast where asked, then float32 and of unit length."""
     context: AbstractContextManager[Any] = nullcontext()
     if precision != torch.float32:
-        context = torch.autocast(pixels.device.type, dtype=precision)
+        context = torch.autocast(inputs.device.type, dtype=precision)
     with context:
-        features = tower(pixels)
+        features = (_compiled_forward if compiled else _forward)(tower, inputs)
     if isinstance(features, tuple):  # CoCa's tower returns its tokens too
         features = features[0]
     return F.normalize(features.float(), dim=-1)
@@ -213,6 +250,18 @@ def load_clip(model: str, pretrained: str | None = None) -> Clip:
     if Path(pretrained).suffix in (".pt", ".pth", ".bin", ".safetensors"):
         return _load_file(model, config, Path(pretrained), spec)
     return _load_tag(model, config, pretrained, spec)
+
+
+def random_clip(model: str) -> Clip:
+    """A model with random weights: for measuring speed."""
+    if model == "nano" or model.startswith(LOCAL):
+        return load_clip(model)
+    config = open_clip.get_model_config(model)
+    if config is None:
+        raise ModelError(f"model: open_clip knows no model {model!r}; open_clip.list_models() lists them")
+    spec = ModelSpec(model, "random weights")
+    created = _quietly(lambda: open_clip.create_model(model, pretrained_text=False), spec)
+    return _wrap(created, open_clip.get_tokenizer(model), spec, config)
 
 
 def read_templates(template: str) -> tuple[str, ...]:

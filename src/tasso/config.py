@@ -42,6 +42,7 @@ class RunConfig:
     check_counts: bool = option("refuse data sets whose sizes differ from the benchmark's", True)
     reference_images: int = option("how many reference images to use at most", 100_000)
     reference_seed: int = option("seed of the reference subset (the same for all tasks)", 1102)
+    reference_texts: Path | None = option("file with one text a line, for methods that compare with texts", None)
 
     model: str = option("'nano', an open_clip model name, or local-dir:FOLDER", "nano")
     pretrained: str | None = option("open_clip tag, or a .pt or .safetensors state dict", None)
@@ -66,6 +67,7 @@ class RunConfig:
 
     device: str = option("auto, cpu, cuda or cuda:N", "auto")
     precision: Literal["auto", "float32", "bfloat16"] = option("auto: bfloat16 on CUDA, float32 on CPU", "auto")
+    cuda_graphs: bool = option("record the training step once a task and replay it (CUDA)", True)
     eval_batch_size: int = option("images a forward pass in evaluation", 256)
     workers: int = option("threads that decode pictures (0: as many as cores)", 0)
     cache_gib: float = option("keep decoded pictures of one size in memory up to this many GiB a set", 8.0)

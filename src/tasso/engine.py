@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from tasso.clip import Clip
 from tasso.config import Protocol
 from tasso.errors import ConfigError, RunError
+from tasso.graphs import RecordedStep
 from tasso.images import Stream
 from tasso.methods import Batch, Method
 
@@ -28,6 +29,7 @@ class Plan:
     betas: tuple[float, float] = (0.9, 0.999)
     warmup: int = 0
     accumulate: int = 1
+    cuda_graphs: bool = True
 
 
 def planned_steps(rule: Protocol, images: int, batch_size: int) -> int:
@@ -84,19 +86,22 @@ class Training:
             for parameter in group.parameters.values():
                 parameter.requires_grad_(True)
         clip.visual.train()
+        self.recorded = RecordedStep(self._compute) if plan.cuda_graphs and clip.device.type == "cuda" else None
+        self.peak_lr = [plan.lr if group.lr is None else group.lr for group in self.groups]
         self.optimiser = torch.optim.AdamW(
             [
                 {
                     "params": list(group.parameters.values()),
-                    "lr": plan.lr if group.lr is None else group.lr,
+                    # A recorded step reads its learning rates from where they were: they are tensors then.
+                    "lr": torch.tensor(peak, device=clip.device) if self.recorded else peak,
                     "weight_decay": plan.weight_decay if group.weight_decay is None else group.weight_decay,
                 }
-                for group in self.groups
+                for group, peak in zip(self.groups, self.peak_lr, strict=True)
             ],
             betas=plan.betas,
             fused=True,
+            capturable=self.recorded is not None,
         )
-        self.peak_lr = [float(settings["lr"]) for settings in self.optimiser.param_groups]
 
     @property
     def trainable_parameters(self) -> int:
@@ -111,6 +116,15 @@ class Training:
     def advance(self) -> dict[str, Tensor]:
         """One optimiser step. The returned terms stay on the device: reading them waits for it."""
         batch = self.batch()
+        resting = self._set_learning_rates()
+        terms = self.recorded(batch, resting) if self.recorded else self._compute(batch, resting)
+        self.method.after_step(self.step)
+        self.step += 1
+        return terms
+
+    def _compute(self, batch: Batch, resting: Hashable) -> dict[str, Tensor]:
+        """What happens on the device: losses, gradients, and a move of all groups but the resting ones."""
+        assert isinstance(resting, frozenset)
         self.optimiser.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
         for part in range(self.plan.accumulate):
@@ -118,26 +132,31 @@ class Training:
             (torch.stack(list(terms.values())).sum() / self.plan.accumulate).backward()  # type: ignore[no-untyped-call]
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0) + term.detach() / self.plan.accumulate
-        self._set_learning_rates()
+        for group in self.groups:
+            if group.name in resting:  # it keeps its moments too
+                for parameter in group.parameters.values():
+                    parameter.grad = None
         self.optimiser.step()
-        self.method.after_step(self.step)
-        self.step += 1
         return totals
 
-    def _set_learning_rates(self) -> None:
+    def _set_learning_rates(self) -> frozenset[str]:
+        """Set those of this step; returns the names of the groups that rest."""
         warmth = min(1.0, (self.step + 1) / self.plan.warmup) if self.plan.warmup else 1.0
         factors = self.method.lr_factors(self.step, self.plan.steps)
         for group, settings, peak in zip(self.groups, self.optimiser.param_groups, self.peak_lr, strict=True):
-            factor = factors[group.name]
-            settings["lr"] = peak * factor * warmth
-            if factor == 0:  # a resting group keeps its moments too
-                for parameter in group.parameters.values():
-                    parameter.grad = None
+            rate = peak * factors[group.name] * warmth
+            if self.recorded:
+                settings["lr"].fill_(rate)
+            else:
+                settings["lr"] = rate
+        return frozenset(group.name for group in self.groups if factors[group.name] == 0)
 
     def close(self) -> None:
         """Freeze the model again and stop reading ahead."""
         for stream in self.streams.values():
             stream.close()
+        if self.recorded:
+            self.recorded.close()
         self.optimiser.zero_grad(set_to_none=True)
         self.clip.model.requires_grad_(False)
         self.clip.model.eval()

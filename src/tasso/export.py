@@ -36,7 +36,9 @@ def export_open_clip(clip: Clip, folder: Path) -> Path:
             json.dumps(_config(clip, folder), indent=2) + "\n", encoding="utf-8"
         )
         state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in clip.model.state_dict().items()}
-        save_file(state, place / "open_clip_model.safetensors", {"format": "pt"})
+        # The weights tell their activation, for whoever loads them under the name of an architecture.
+        activation = "true" if clip.architecture.get("quick_gelu", False) else "false"
+        save_file(state, place / "open_clip_model.safetensors", {"format": "pt", "quick_gelu": activation})
         if clip.vocabulary:
             shutil.copyfile(clip.vocabulary, place / clip.vocabulary.name)
         if folder.exists():

@@ -10,7 +10,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from tasso.engine import Plan, Training, choose_device, choose_precision, planne
 from tasso.errors import ConfigError, RunError
 from tasso.evaluation import Rows, accuracy_rows
 from tasso.images import Pixels, Stream, load_pixels, thread_pool
-from tasso.methods import Method, TaskInfo, build_method
+from tasso.inference import Inference
+from tasso.methods import Method, RunInfo, TaskInfo, build_method
 from tasso.metrics import metrics
 from tasso.progress import progress
 from tasso.runs import RunFolder
@@ -32,6 +33,7 @@ from tasso.tasks import ImageSet, Task, TaskSequence, load_sequence
 log = logging.getLogger("tasso")
 
 RESULTS_VERSION = 1
+METHOD_PREFIX = "method/"  # of a method's own tensors in a checkpoint; all others are the model's
 NOTE_SECONDS = 0.5  # reading a loss waits for the device, so it is done this often at most
 LOG_STEPS = 50
 
@@ -43,19 +45,31 @@ class Stopped(KeyboardInterrupt):
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with nothing left open, and its method."""
     method = build_method(config.method, config.protocol)
+    if method.whole_batch and config.accumulate > 1:
+        raise ConfigError(
+            f"accumulate: must be 1 with {method.name}, which compares the pictures of a batch with each other"
+        )
     precision = choose_precision(config.precision, choose_device(config.device))
     return dataclasses.replace(
         config.resolved(method.run_defaults),
         method=method.hyper_parameters(),
-        label=config.label or default_label(method, config.protocol),
+        label=label_of(config, method),
         precision="bfloat16" if precision == torch.bfloat16 else "float32",
     ), method
+
+
+def label_of(config: RunConfig, method: Method) -> str:
+    """The name in tables. What stands in for a part of the method is told there, whatever the user calls it."""
+    label = config.label or default_label(method, config.protocol)
+    return label if method.stand_in in label else f"{label}, {method.stand_in}"
 
 
 def default_label(method: Method, protocol: Protocol) -> str:
     """The method's title with what differs from its defaults, so that tables do not mix up variants."""
     usual = build_method({"name": method.name}, protocol).hyper_parameters()
-    changed = [f"{key} {value}" for key, value in method.hyper_parameters().items() if value != usual[key]]
+    now = {key: value for key, value in method.hyper_parameters().items() if value != usual[key]}
+    # A path says where something lies, not what it is.
+    changed = [f"{key} {value}" for key, value in now.items() if not (isinstance(value, str) and "/" in value)]
     if protocol != "code":
         changed.append(f"protocol {protocol}")
     return method.title + (f" ({', '.join(changed)})" if changed else "")
@@ -90,18 +104,37 @@ def finished(folder: RunFolder, config: RunConfig) -> dict[str, Any] | None:
 class Learner:
     """One run: its data, its model, its method and its folder."""
 
-    def __init__(self, config: RunConfig, method: Method, folder: RunFolder) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        method: Method,
+        folder: RunFolder,
+        sequence: TaskSequence | None = None,
+        clip: Clip | None = None,
+    ) -> None:
+        """Tasks and pretrained model are those of the configuration, unless they are given."""
         self.config, self.method, self.folder = config, method, folder
         self.templates = read_templates(known(config.template))
         self.device = choose_device(config.device)
         wants_reference = any(wanted.name == "reference" for wanted in method.wants())
-        self.sequence: TaskSequence = load_sequence(config, with_reference=wants_reference)
-        self.clip: Clip = load_clip(config.model, config.pretrained)
+        self.sequence = sequence or load_sequence(config, with_reference=wants_reference)
+        self.clip = clip or load_clip(config.model, config.pretrained)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
-        method.check(self.clip)
-        method.begin_run(self.clip)
         self.pool = thread_pool(config.workers)
         self._loaded: dict[str, Pixels] = {}
+        method.check(self.clip)
+        method.attach(self.clip)
+        method.begin_run(self._run_info())
+
+    def _run_info(self) -> RunInfo:
+        sequence, reference = self.sequence, self.sequence.reference
+        return RunInfo(
+            reference=(lambda: self._kept(reference, "reference")) if reference else None,
+            reference_names=sequence.reference_names,
+            reference_texts=sequence.reference_texts,
+            templates=self.templates,
+            folder=self.folder.method_files,
+        )
 
     # -- the straight line -----------------------------------------------------------------------------------
 
@@ -128,9 +161,8 @@ class Learner:
     def _learn_task(self, index: int) -> dict[str, Any]:
         """Train on task `index` from the model before it; returns what was measured. The model is left trained."""
         task = self.sequence.tasks[index]
-        if done := self.folder.read_checkpoint(index, task.name):  # stopped between saving and evaluating
-            self.clip.load_state(done[0], str(self.folder.checkpoint_file(index, task.name)))
-            return done[1]
+        if self.folder.has_checkpoint(index, task.name):  # stopped between saving and evaluating
+            return restore(self.clip, self.method, self.folder, index, task.name)
         training = self.begin(index)
         about = self._resume(training, index)
         try:
@@ -142,7 +174,8 @@ class Learner:
         if self.method.towers == "both":
             self.clip.forget_texts()
         about |= self._measured(training, about, index)
-        self.folder.write_checkpoint(index, task.name, self.clip.state(self.method.towers), about)
+        lasting = {f"{METHOD_PREFIX}{name}": tensor for name, tensor in self.method.lasting_state().items()}
+        self.folder.write_checkpoint(index, task.name, self.clip.state(self.method.towers) | lasting, about)
         self.folder.log("learned", **about)
         if asked_to_stop.is_set():
             raise self._stopped(f"after the last step of {task.name}")
@@ -155,22 +188,19 @@ class Learner:
     def begin(self, index: int) -> Training:
         """Task `index` ready for its first step, from the model as the task before left it."""
         task = self.sequence.tasks[index]
-        self._restore_previous(index)
+        if index:
+            restore(self.clip, self.method, self.folder, index - 1, self.sequence.tasks[index - 1].name)
         torch.manual_seed(self.config.seed * 1000 + index)
-        info = TaskInfo(index, task.name, task.class_names, self.templates, self.config.seed)
-        self.method.begin_task(self.clip, info)
-        return Training(self.clip, self.method, self._streams(index, task), self._plan(task))
-
-    def _restore_previous(self, index: int) -> None:
-        """The model as task index − 1 left it (the pretrained one for the first)."""
-        if index == 0:
-            return
-        name = self.sequence.tasks[index - 1].name
-        before = self.folder.read_checkpoint(index - 1, name)
-        if before is None:
-            file = self.folder.checkpoint_file(index - 1, name)
-            raise RunError(f"{file} is missing, so the run cannot go on; use --overwrite to start afresh")
-        self.clip.load_state(before[0], str(self.folder.checkpoint_file(index - 1, name)))
+        plan, train = self._plan(task), self._pixels(task.train, f"{task.name} train")
+        info = TaskInfo(
+            index, task.name, task.class_names, self.templates, self.config.seed, plan.steps,
+            train, self._pixels, self.sequence.tasks[: index + 1],
+        )  # fmt: skip
+        self.method.begin_task(info)
+        streams = self._streams(index, task, train, self.method.pictures(info))
+        # Once more: making pictures may have taken random numbers, and a resumed run does not make them again.
+        torch.manual_seed(self.config.seed * 1000 + index)
+        return Training(self.clip, self.method, streams, plan)
 
     def _resume(self, training: Training, index: int) -> dict[str, Any]:
         """Go on from a saved state, if there is one for this task."""
@@ -241,20 +271,23 @@ class Learner:
     def _plan(self, task: Task) -> Plan:
         c = self.config
         steps = c.steps or planned_steps(known(c.step_rule), len(task.train), c.batch_size)
-        return Plan(steps, known(c.lr), known(c.weight_decay), c.betas, c.warmup, c.accumulate)
+        return Plan(steps, known(c.lr), known(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs)
 
-    def _streams(self, index: int, task: Task) -> dict[str, Stream]:
-        seed = (self.config.seed, index)
-        pixels = self._pixels(task.train, f"{task.name} train")
-        streams = {"task": Stream("task", pixels, task.train.labels, self.config.batch_size, seed, self.device)}
-        for wanted in self.method.wants():
-            images = self.sequence.reference
-            if wanted.name != "reference" or images is None:
-                raise RunError(f"method {self.method.name} wants {wanted.name!r} pictures, and there are none")
-            streams[wanted.name] = Stream(
-                wanted.name, self._kept(images, "reference"), images.labels, self.config.reference_batch_size, seed,
-                self.device, wanted.view,
-            )  # fmt: skip
+    def _streams(self, index: int, task: Task, train: Pixels, own: Mapping[str, ImageSet]) -> dict[str, Stream]:
+        """The task's pictures and those the method wants to see in each step; `own` are sets that it brings itself."""
+        seed, size = (self.config.seed, index), self.config.reference_batch_size
+        streams = {"task": Stream("task", train, task.train.labels, self.config.batch_size, seed, self.device)}
+        for name, view in ((wanted.name, wanted.view) for wanted in self.method.wants() if wanted.each_step):
+            if name == "current":
+                images, pixels = task.train, train
+            elif name == "reference":
+                images = known(self.sequence.reference)
+                pixels = self._kept(images, "reference")
+            elif name in own:
+                images, pixels = own[name], self._pixels(own[name], f"{task.name} {name}")
+            else:  # its own to leave out: a memory is empty in the first task
+                continue
+            streams[name] = Stream(name, pixels, images.labels, size, seed, self.device, view)
         return streams
 
     def _images_per_step(self, training: Training) -> int:
@@ -284,7 +317,7 @@ class Learner:
         pixels = [self._kept(task.test, f"{task.name} test") for task in tasks]
         with progress(f"testing {when}", sum(map(len, pixels))) as advance:
             rows = accuracy_rows(
-                self.clip,
+                self.method.inference([task.class_names for task in tasks]),
                 tasks,
                 pixels,
                 self.templates,
@@ -381,18 +414,23 @@ def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) ->
     return from_dict({**kept, **given}, where)
 
 
-def evaluate(config: RunConfig, run: Path | None = None) -> dict[str, Any]:
-    """Zero-shot accuracy of a model on a benchmark, or that of a run's latest checkpoint, in both settings."""
+def evaluate(config: RunConfig, run: Path | None = None, after: str | None = None) -> dict[str, Any]:
+    """Zero-shot accuracy of a model on a benchmark, or that of a run's checkpoint, in both settings.
+
+    Args:
+        run: evaluate this run's latest checkpoint.
+        after: or the one after this task of the run (its name or its number, from 1).
+    """
     config, _ = resolve(config)
     sequence = load_sequence(config, with_reference=False)
     device = choose_device(config.device)
     clip = load_clip(config.model, config.pretrained).to(device, choose_precision(config.precision, device))
-    checkpoint = load_last_checkpoint(clip, RunFolder(run)) if run else None
+    checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
     pool = thread_pool(config.workers)
     pixels = [load_pixels(t.test, clip.preprocess, device, pool, config.cache_gib) for t in sequence.tasks]
     with progress("testing", sum(map(len, pixels))) as advance:
         rows = accuracy_rows(
-            clip, sequence.tasks, pixels, read_templates(known(config.template)), config.eval_batch_size,
+            inference, sequence.tasks, pixels, read_templates(known(config.template)), config.eval_batch_size,
             lambda n: advance(n, ""),
         )  # fmt: skip
     return {
@@ -405,15 +443,38 @@ def evaluate(config: RunConfig, run: Path | None = None) -> dict[str, Any]:
     }
 
 
-def load_last_checkpoint(clip: Clip, folder: RunFolder) -> str:
-    """Put the newest checkpoint of a run into the model; returns the task's name."""
-    results = folder.read_results()
-    learned = len(results["per_task"]) if results else 0
+def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str, Inference]:
+    """Put a checkpoint of a run, the newest by default, into the pretrained model.
+
+    Returns the name of the task after which it was saved, and how it compares pictures with classes.
+    """
+    results, config = folder.read_results(), folder.read_config()
+    learned = results["tasks"][: len(results["per_task"])] if results else []
     if not results or not learned:
         raise RunError(f"{folder.path}: no task has been learned in this run")
-    name = results["tasks"][learned - 1]
-    loaded = folder.read_checkpoint(learned - 1, name)
+    index = len(learned) - 1 if after is None else _find_task(after, learned, folder)
+    method = build_method(config.method, config.protocol)
+    method.attach(clip)
+    restore(clip, method, folder, index, learned[index])
+    return str(learned[index]), method.inference([results["class_names"][name] for name in results["tasks"]])
+
+
+def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
+    if after in learned:
+        return learned.index(after)
+    if after.isdecimal() and 1 <= int(after) <= len(learned):
+        return int(after) - 1
+    raise ConfigError(f"after: {folder.path} has learned no task {after!r}. Learned: {', '.join(learned)}")
+
+
+def restore(clip: Clip, method: Method, folder: RunFolder, index: int, name: str) -> dict[str, Any]:
+    """Model and method as task `index` left them; returns what was measured then."""
+    file = folder.checkpoint_file(index, name)
+    loaded = folder.read_checkpoint(index, name)
     if loaded is None:
-        raise RunError(f"{folder.checkpoint_file(learned - 1, name)} is missing")
-    clip.load_state(loaded[0], str(folder.checkpoint_file(learned - 1, name)))
-    return str(name)
+        raise RunError(f"{file} is missing, so the run cannot go on; use --overwrite to start afresh")
+    tensors, about = loaded
+    lasting = {key.removeprefix(METHOD_PREFIX): t for key, t in tensors.items() if key.startswith(METHOD_PREFIX)}
+    clip.load_state({key: t for key, t in tensors.items() if not key.startswith(METHOD_PREFIX)}, str(file))
+    method.load_lasting_state(lasting, str(file))
+    return about

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -74,3 +75,76 @@ def selected_distances(
     if selection == "batch_mean":
         preference = preference.mean()
     return (preference * to_previous).mean(), ((1 - preference) * to_pretrained).mean()
+
+
+def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """D(t, s) = T² · mean over rows of the cross-entropy of softmax(s/T) under softmax(t/T)."""
+    targets = F.softmax(teacher / temperature, dim=-1)
+    return temperature**2 * F.cross_entropy(student / temperature, targets)
+
+
+def distillation_both_ways(teacher: Tensor, student: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """D over the texts of each picture, and over the pictures of each text (the transposed logits)."""
+    forth = soft_cross_entropy(teacher, student, temperature)
+    return forth, soft_cross_entropy(teacher.mT, student.mT, temperature)
+
+
+def matching_targets(prompts: Tensor) -> Tensor:
+    """GIFT: which pictures and texts of a batch belong together. Pairs of one prompt share their row evenly."""
+    same = (prompts[:, None] == prompts[None, :]).float()
+    return same / same.sum(-1, keepdim=True)
+
+
+def alignment(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """GIFT: cross-entropy of matching pictures and texts, in both directions."""
+    forth = F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
+    return forth + F.cross_entropy(logits.mT, targets, label_smoothing=label_smoothing)
+
+
+class _Known(torch.autograd.Function):
+    """A value whose gradients with respect to the parameters are known already."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *parameters: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = torch._foreach_mul(ctx.gradients, outer[0])
+        return None, None, *scaled
+
+
+def with_known_gradient(value: Tensor, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """`value`, which backward takes to have these gradients: a way to hand on what has been computed before."""
+    known: Tensor = _Known.apply(value.detach(), list(gradients), *parameters)
+    return known
+
+
+def squared_shift(parameters: Sequence[Tensor], anchors: Sequence[Tensor], weight: float) -> Tensor:
+    """weight · Σ‖θ − θ₀‖² over all tensors, with its gradient 2 · weight · (θ − θ₀)."""
+    with torch.no_grad():
+        shifts = torch._foreach_sub(list(parameters), list(anchors))
+        value = weight * torch.stack(torch._foreach_norm(shifts)).square().sum()
+        torch._foreach_mul_(shifts, 2 * weight)
+    return with_known_gradient(value, parameters, shifts)
+
+
+def fisher_weights(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """GIFT: g² / mean(g²), tensor by tensor: how much each weight matters to the loss that g belongs to."""
+    squares = list(torch._foreach_mul(list(gradients), list(gradients)))
+    # A tensor that matters nothing at all (its gradient is zero) is held by nothing.
+    means = [square.mean().clamp(min=torch.finfo(square.dtype).tiny) for square in squares]
+    return list(torch._foreach_div(squares, means))
+
+
+def weighted_shift(
+    parameters: Sequence[Tensor], anchors: Sequence[Tensor], importance: Sequence[Tensor], weight: float
+) -> Tensor:
+    """weight · Σ F·(θ − θ₀)² over all tensors, with its gradient for constant F."""
+    with torch.no_grad():
+        shifts = torch._foreach_sub(list(parameters), list(anchors))
+        pulls = torch._foreach_mul(shifts, list(importance))
+        value = weight * torch.stack([(pull * shift).sum() for pull, shift in zip(pulls, shifts, strict=True)]).sum()
+        torch._foreach_mul_(pulls, 2 * weight)
+    return with_known_gradient(value, parameters, pulls)

@@ -26,6 +26,7 @@ from tasso.version import __version__
 # saved. Another device may round differently, so the bits are the same only where the device is.
 MAY_CHANGE = {
     "out", "overwrite", "save_minutes", "save_every", "workers", "device", "eval_batch_size", "data_root", "label",
+    "cuda_graphs",
 }  # fmt: skip
 
 
@@ -39,6 +40,7 @@ class RunFolder:
         self.state_file = path / "state.safetensors"
         self.log_file = path / "log.jsonl"
         self.checkpoints = path / "checkpoints"
+        self.method_files = path / "files"
 
     def checkpoint_file(self, index: int, task: str) -> Path:
         """Where the model after task `index` (counted from 0) lies."""
@@ -103,7 +105,8 @@ class RunFolder:
     def _clear(self) -> None:
         for file in (self.results_file, self.state_file, self.log_file, self.config_file):
             file.unlink(missing_ok=True)
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        for folder in (self.checkpoints, self.method_files):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def check_same(self, config: RunConfig) -> None:
         """Raise a RunError if this folder holds a run of another configuration."""
@@ -142,6 +145,10 @@ class RunFolder:
     def write_checkpoint(self, index: int, task: str, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """The trained tensors after a task, with what was measured while training."""
         write_tensors(self.checkpoint_file(index, task), state, about)
+
+    def has_checkpoint(self, index: int, task: str) -> bool:
+        """Is there a model after this task?"""
+        return self.checkpoint_file(index, task).exists()
 
     def read_checkpoint(self, index: int, task: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What `write_checkpoint` wrote, or None."""

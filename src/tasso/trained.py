@@ -15,10 +15,12 @@ from PIL import Image
 from tasso.clip import Clip, load_clip, read_templates
 from tasso.config import known
 from tasso.engine import choose_device, choose_precision
-from tasso.errors import ConfigError, DataError, RunError
+from tasso.errors import ConfigError, DataError, ModelError, RunError
 from tasso.images.decode import pixels_of, to_rgb
 from tasso.images.views import normalise, resize_and_centre
-from tasso.learner import load_last_checkpoint
+from tasso.inference import Inference
+from tasso.learner import load_checkpoint
+from tasso.methods import METHODS
 from tasso.runs import RunFolder
 from tasso.tasks.task import Array
 
@@ -55,14 +57,28 @@ class Run:
         """Task names in the order of learning."""
         return list(self.results["tasks"])
 
-    @cached_property
+    @property
     def clip(self) -> Clip:
         """The model after the latest task learned."""
+        return self.inference.clip
+
+    def plain_clip(self) -> Clip:
+        """The same, if it is a CLIP model like any other."""
+        method = METHODS[self.results["method"]]
+        if not method.plain_model:
+            raise ModelError(
+                f"{self.folder.path}: {method.title} adds modules of its own to the model, which open_clip cannot "
+                "load; use it through tasso.load"
+            )
+        return self.clip
+
+    @cached_property
+    def inference(self) -> Inference:
+        """How the model after the latest task learned compares pictures with classes."""
         device = choose_device("auto")
         clip = load_clip(self.config.model, self.config.pretrained)
         clip.to(device, choose_precision(self.config.precision, device))
-        load_last_checkpoint(clip, self.folder)
-        return clip
+        return load_checkpoint(clip, self.folder)[1]
 
     def classify(
         self,
@@ -80,32 +96,34 @@ class Run:
             classes: any class names instead (open vocabulary).
             top: how many guesses a picture.
         """
-        names, owners = self._candidates(task, classes)
-        embeddings = self.clip.class_embeddings(names, read_templates(known(self.config.template)))
+        groups, tasks = self._candidates(task, classes)
+        names = [name for group in groups for name in group]
+        owners = [owner for owner, group in zip(tasks, groups, strict=True) for _ in group]
+        templates = read_templates(known(self.config.template))
         several = [pictures] if isinstance(pictures, (str, Path, Image.Image, np.ndarray)) else list(pictures)
         guesses = []
         for picture in several:
             pixels = torch.from_numpy(_pixels(picture)).permute(2, 0, 1)[None].to(self.clip.device)
             seen = normalise(resize_and_centre(pixels, self.clip.preprocess), self.clip.preprocess)
-            with torch.no_grad():
-                cosines = (self.clip.encode_images(seen) @ embeddings.mT)[0]
-            best = (self.clip.logit_scale * cosines).softmax(-1).topk(min(top, len(names)))
+            scores = self.inference.scores(self.inference.embed(seen), groups, templates)[0]
+            best = (self.clip.logit_scale * scores).softmax(-1).topk(min(top, len(names)))
             guesses.append([
                 Prediction(names[i], owners[i], float(p))
                 for p, i in zip(best.values, best.indices.tolist(), strict=True)
             ])  # fmt: skip
         return guesses
 
-    def _candidates(self, task: str | None, classes: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    def _candidates(self, task: str | None, classes: Sequence[str] | None) -> tuple[list[list[str]], list[str]]:
+        """Groups of class names, and the task that each group belongs to."""
         if classes is not None:
             if not classes:
                 raise ConfigError("classes: give at least one class name")
-            return list(classes), [""] * len(classes)
+            return [list(classes)], [""]
         learned: dict[str, list[str]] = self.results["class_names"]
         if task is not None and task not in learned:
             raise ConfigError(f"task: this run has no task {task!r}. Tasks: {', '.join(learned)}")
         chosen = [task] if task else list(learned)
-        return [n for t in chosen for n in learned[t]], [t for t in chosen for _ in learned[t]]
+        return [learned[name] for name in chosen], chosen
 
 
 def _pixels(picture: Picture) -> Array:

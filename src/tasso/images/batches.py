@@ -15,20 +15,23 @@ from torch import Tensor
 from tasso.images.pixels import Indices, Pixels, StackedPixels
 from tasso.images.views import crop_draws
 
+View = Literal["train", "eval"]
+
 
 @dataclass(frozen=True)
 class Seen:
-    """Pictures of one step, their places in the set, and their labels (on the device)."""
+    """Pictures of one step, their places in the set (on the host and on the device), and their labels."""
 
     pixels: Tensor
     indices: Indices
     labels: Tensor
+    places: Tensor
 
     def chunk(self, number: int, count: int) -> Seen:
         """The number-th of `count` equal parts."""
-        size = len(self.indices) // count
+        size = len(self.labels) // count
         part = slice(number * size, (number + 1) * size)
-        return Seen(self.pixels[part], self.indices[part], self.labels[part])
+        return Seen(self.pixels[part], self.indices[part], self.labels[part], self.places[part])
 
 
 class Stream:
@@ -42,7 +45,7 @@ class Stream:
         batch_size: int,
         seed: tuple[int, ...],
         device: torch.device,
-        view: Literal["train", "eval"] = "train",
+        view: View = "train",
     ) -> None:
         self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
         self.seed = (*seed, zlib.crc32(name.encode()))
@@ -92,5 +95,5 @@ class Stream:
             pixels = self.pixels.train_view(indices, draws)
         else:
             pixels = self.pixels.eval_view(indices)
-        labels = torch.from_numpy(self.labels[indices]).to(self.device, non_blocking=True)
-        return Seen(pixels, indices, labels)
+        labels, places = torch.from_numpy(np.stack([self.labels[indices], indices])).to(self.device, non_blocking=True)
+        return Seen(pixels, indices, labels, places)

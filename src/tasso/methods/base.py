@@ -5,18 +5,35 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from tasso.clip import Clip
+from tasso.clip import Clip, mean_of_templates, prompts
 from tasso.config import Protocol, check_types, coerce
 from tasso.errors import ConfigError
-from tasso.images import Seen
+from tasso.images import Pixels, Seen, View
+from tasso.inference import Inference
+from tasso.tasks import ImageSet, Task
 
 Towers = Literal["visual", "both", "none"]
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """The run that a method is part of, as the method sees it."""
+
+    # The reference images, read when asked for.
+    reference: Callable[[], Pixels] | None = None
+    # Class names of the reference images' data set, and texts that the user gives for them.
+    reference_names: tuple[str, ...] = ()
+    reference_texts: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    # A folder for files of the method's own.
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -28,14 +45,30 @@ class TaskInfo:
     class_names: tuple[str, ...]
     templates: tuple[str, ...]
     seed: int
+    steps: int = 0
+    # The task's training pictures, and a way to read others (and to say what they are).
+    train: Pixels | None = None
+    read: Callable[[ImageSet, str], Pixels] | None = None
+    # All tasks up to this one, in their order.
+    seen: tuple[Task, ...] = ()
+
+    @property
+    def earlier(self) -> tuple[Task, ...]:
+        """The tasks learned before."""
+        return self.seen[:-1]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Pictures a method asks for beside the task's own."""
+    """Pictures a method asks for beside the task's own.
+
+    `reference` are the run's reference images, `current` the task's training pictures once more; every other name
+    is one that the method's `pictures` fills. Without `each_step` they are not put into batches.
+    """
 
     name: str
-    view: Literal["train", "eval"] = "train"
+    view: View = "train"
+    each_step: bool = True
 
 
 @dataclass(frozen=True)
@@ -63,13 +96,25 @@ class Group:
     weight_decay: float | None = None
 
 
+@dataclass(frozen=True)
+class Extras:
+    """What a method costs beside the model and its gradients, in numbers (four bytes each in float32)."""
+
+    trained: int = 0  # of its own, trained beside the towers it declares
+    held: int = 0  # teachers, anchors, averages: in memory while it trains
+    kept: int = 0  # saved beside the model and needed to use it
+    remark: str = ""  # what cannot be said in numbers
+
+
 @dataclass
 class Method:
     """A way to learn one task after another. Dataclass fields are its hyper-parameters.
 
-    Life of a method: `begin_run` with the pretrained model; for each task `begin_task`, then `loss` and `after_step`
-    for every step, then `end_task`. The teacher and everything else that follows from the model at the start of the
-    task is made in `begin_task`; what changes with the steps goes into `state_dict`, so that a stopped run can go on.
+    Life of a method: `attach` to the pretrained model. To learn: `begin_run`; for each task `begin_task`, then `loss`
+    and `after_step` for every step, then `end_task`. The teacher and everything else that follows from the model at
+    the start of the task is made in `begin_task`; what changes with the steps goes into `state_dict`, so that a
+    stopped run can go on; what later tasks or later users need beside the model goes into `lasting_state`. To use what
+    was learned: `load_lasting_state`, then `inference`.
     """
 
     name: ClassVar[str]
@@ -78,13 +123,16 @@ class Method:
     source: ClassVar[str]
     verified: ClassVar[str]
     teachers: ClassVar[str] = "none"
-    towers: ClassVar[Towers] = "visual"
     # What `groups` calls its groups.
     group_names: ClassVar[tuple[str, ...]] = ("encoder",)
     # Values of the run's own options where the user leaves them open.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 5e-4}
     # Hyper-parameters that are None until a protocol is chosen.
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {"code": {}, "paper": {}}
+    # Is a batch more than the sum of its pictures? Then it cannot be learned in parts.
+    whole_batch: ClassVar[bool] = False
+    # Is the result a CLIP model like any other, which open_clip can load?
+    plain_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -93,6 +141,16 @@ class Method:
     def validate(self) -> None:
         """Raise a ConfigError if a hyper-parameter is out of range; their types are right already."""
 
+    @property
+    def towers(self) -> Towers:
+        """Which towers it trains."""
+        return "visual"
+
+    @property
+    def stand_in(self) -> str:
+        """Words that tables must show, when something stands in for what the method's authors use."""
+        return ""
+
     def wants(self) -> tuple[Wanted, ...]:
         """Pictures beside the task's own."""
         return ()
@@ -100,18 +158,38 @@ class Method:
     def check(self, clip: Clip) -> None:
         """Raise a ConfigError if the hyper-parameters do not fit the model."""
 
-    def begin_run(self, clip: Clip) -> None:
+    def extras(self, clip: Clip) -> Extras:
+        """What it costs with this model, whose tensors may be without values."""
+        return Extras()
+
+    def attach(self, clip: Clip) -> None:
+        """Called first, with the pretrained model."""
+        self.clip = clip
+
+    def begin_run(self, run: RunInfo) -> None:
         """Called once, before the first task or when a run goes on: the model is the pretrained one."""
 
-    def begin_task(self, clip: Clip, task: TaskInfo) -> None:
+    def begin_task(self, task: TaskInfo) -> None:
         """Get ready: the model is as the previous task left it. Every cross-entropy needs what is set here."""
-        self.clip = clip
-        self.class_embeddings = clip.class_embeddings(task.class_names, task.templates)
-        self.scale = clip.logit_scale
+        self.task = task
+        self.scale = self.clip.logit_scale
+        # Of the model as it is now: a teacher's texts if the text tower is trained, the student's own if it is not.
+        self.class_embeddings = self.clip.class_embeddings(task.class_names, task.templates)
+        self.class_tokens = self.clip.tokenise(prompts(task.class_names, task.templates))
+
+    def pictures(self, task: TaskInfo) -> dict[str, ImageSet]:
+        """Sets of its own that it wants to see in this task, by the names in `wants`; after `begin_task`."""
+        return {}
 
     def groups(self) -> list[Group]:
         """What is optimised in this task. By default the declared towers."""
         return [Group("encoder", self.clip.parameters_of(self.towers))]
+
+    def class_texts(self) -> Tensor:
+        """The student's class embeddings: kept while the text tower rests, else encoded now, with gradient."""
+        if self.towers != "both":
+            return self.class_embeddings
+        return mean_of_templates(self.clip.encode_tokens(self.class_tokens), len(self.task.templates))
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named terms, weights included: their sum is minimised."""
@@ -125,7 +203,7 @@ class Method:
         """Called after the optimiser has moved."""
 
     def end_task(self) -> None:
-        """Let go of what only this task needed."""
+        """Finish: what this leaves in the model is saved, tested and passed on."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors that change with the steps of a task."""
@@ -133,6 +211,17 @@ class Method:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Put back what `state_dict` gave, after `begin_task`."""
+
+    def lasting_state(self) -> dict[str, Tensor]:
+        """Tensors beside the model that the next task needs, or whoever uses the result; after `end_task`."""
+        return {}
+
+    def load_lasting_state(self, state: Mapping[str, Tensor], where: str) -> None:
+        """Put back what `lasting_state` gave, after `attach`."""
+
+    def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
+        """How pictures are compared with classes, with the model as it is now. `tasks`: the run's class names."""
+        return Inference(self.clip)
 
     def hyper_parameters(self) -> dict[str, Any]:
         """Name and hyper-parameters, as plain values."""
@@ -142,6 +231,11 @@ class Method:
 def cosine(step: int, total: int) -> float:
     """½(1 + cos(πt/T)) for t = 0 … T − 1."""
     return 0.5 * (1 + math.cos(math.pi * step / total))
+
+
+def numbers(tensors: Mapping[str, Tensor]) -> int:
+    """How many numbers these are."""
+    return sum(tensor.numel() for tensor in tensors.values())
 
 
 METHODS: dict[str, type[Method]] = {}

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from tasso.config import option, require
 from tasso.losses import cross_entropy
-from tasso.methods.base import Batch, Method, register
+from tasso.methods.base import Batch, Method, Towers, register
 
 
 @register("finetune")
 @dataclass
 class FineTune(Method):
-    """Image tower only: the same forward pass and step as TASSO's, less its two additions."""
+    """By default the image tower only: the same forward pass and step as TASSO's, less its two additions."""
 
-    label_smoothing: float = option("label smoothing (0, as in TASSO's ablation without its parts)", 0.0)
+    trainable: Literal["visual", "both"] = option(
+        "what learns: visual (TASSO's ablation) or both (ZSCL's code)", "visual"
+    )
+    label_smoothing: float = option("label smoothing: 0 (TASSO's ablation); ZSCL's code has 0.2", 0.0)
 
     title: ClassVar[str] = "fine-tuning"
     summary: ClassVar[str] = "cross-entropy on each task in turn"
@@ -27,7 +30,10 @@ class FineTune(Method):
     def validate(self) -> None:
         require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
 
+    @property
+    def towers(self) -> Towers:
+        return self.trainable
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         features = self.clip.encode_images(batch.task.pixels)
-        labels = batch.task.labels
-        return {"ce": cross_entropy(features, self.class_embeddings, labels, self.scale, self.label_smoothing)}
+        return {"ce": cross_entropy(features, self.class_texts(), batch.task.labels, self.scale, self.label_smoothing)}

@@ -14,7 +14,7 @@ from torch import Tensor
 from tasso.clip import Clip, FrozenImageEncoder
 from tasso.config import known, option, require
 from tasso.losses import Selection, cross_entropy, selected_distances, teacher_preference
-from tasso.methods.base import Batch, Method, TaskInfo, Wanted, register
+from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Wanted, numbers, register
 
 
 @register("snd")
@@ -45,13 +45,16 @@ class SelectAndDistill(Method):
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("reference"),)
 
-    def begin_run(self, clip: Clip) -> None:
-        self.pretrained: FrozenImageEncoder = clip.frozen_image_encoder()
+    def extras(self, clip: Clip) -> Extras:
+        return Extras(held=2 * numbers(clip.parameters_of("visual")), remark="one teacher in the first task")
 
-    def begin_task(self, clip: Clip, task: TaskInfo) -> None:
-        super().begin_task(clip, task)
+    def begin_run(self, run: RunInfo) -> None:
+        self.pretrained: FrozenImageEncoder = self.clip.frozen_image_encoder()
+
+    def begin_task(self, task: TaskInfo) -> None:
+        super().begin_task(task)
         # In the first task both teachers are the pretrained model.
-        self.previous = clip.frozen_image_encoder() if task.index else self.pretrained
+        self.previous = self.clip.frozen_image_encoder() if task.index else self.pretrained
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         reference = batch.others["reference"].pixels

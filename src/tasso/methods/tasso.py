@@ -16,7 +16,7 @@ from tasso.clip import Clip, FrozenImageEncoder
 from tasso.config import known, option, require
 from tasso.errors import ConfigError
 from tasso.losses import Angle, Distance, cross_entropy, distance
-from tasso.methods.base import Batch, Group, Method, TaskInfo, Wanted, cosine, register
+from tasso.methods.base import Batch, Extras, Group, Method, TaskInfo, Wanted, cosine, numbers, register
 from tasso.subspace import Orthonormalisation, inside, orthonormal, outside
 
 
@@ -84,8 +84,13 @@ class Tasso(Method):
         if self.divides and self.rank >= clip.dim:
             raise ConfigError(f"method.rank: must be below the embedding's length {clip.dim}, not {self.rank}")
 
-    def begin_task(self, clip: Clip, task: TaskInfo) -> None:
-        super().begin_task(clip, task)
+    def extras(self, clip: Clip) -> Extras:
+        projector = clip.dim * self.rank if self.divides and self.train_projector else 0
+        return Extras(trained=projector, held=numbers(clip.parameters_of("visual")) if self.distils else 0)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        super().begin_task(task)
+        clip = self.clip
         self.scale = self.ce_scale or self.scale
         self.teacher: FrozenImageEncoder | None = clip.frozen_image_encoder() if self.distils else None
         # Drawn on the CPU, so that a seed means the same projector on every device.

@@ -2,7 +2,7 @@
 
 from tasso.tasks.catalogue import BENCHMARKS, Benchmark, load_sequence
 from tasso.tasks.sequences import order, rotation
-from tasso.tasks.task import ImageSet, Source, Task, TaskSequence
+from tasso.tasks.task import ImageSet, Source, Task, TaskSequence, joined
 
 __all__ = [
     "BENCHMARKS",
@@ -11,6 +11,7 @@ __all__ = [
     "Source",
     "Task",
     "TaskSequence",
+    "joined",
     "load_sequence",
     "order",
     "rotation",

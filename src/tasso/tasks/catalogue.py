@@ -43,14 +43,15 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A catalogue entry. `load_task` and `load_reference` take the data root and whether to check counts."""
+    """A catalogue entry. `load_task` and `load_reference` take the data root and whether to check counts; the latter
+    gives the pictures and the class names of their data set."""
 
     name: str
     summary: str
     tasks: tuple[str, ...]
     needs_root: bool
     load_task: Callable[[str, Path, bool], Task]
-    load_reference: Callable[[Path, bool], ImageSet]
+    load_reference: Callable[[Path, bool], tuple[ImageSet, tuple[str, ...]]]
 
 
 def _annotated(name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool) -> Benchmark:
@@ -59,9 +60,10 @@ def _annotated(name: str, summary: str, data_sets: list[DataSet], reference: Dat
     def load_task(task: str, root: Path, check_counts: bool) -> Task:
         return by_name[task].load(root, check_counts)
 
-    def load_reference(root: Path, check_counts: bool) -> ImageSet:
+    def load_reference(root: Path, check_counts: bool) -> tuple[ImageSet, tuple[str, ...]]:
         # The full ImageNet list may have any length: a subset of it is drawn.
-        return reference.load(root, check_counts and exact).train
+        task = reference.load(root, check_counts and exact)
+        return task.train, task.class_names
 
     return Benchmark(name, summary, tuple(by_name), True, load_task, load_reference)
 
@@ -129,11 +131,26 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
             if not len(images):
                 raise DataError(f"task {task.name!r} has no {split} pictures")
             check_files(images, f"task {task.name!r}, {split}")
-    reference = None
-    if with_reference:
-        reference = subset(benchmark.load_reference(root, config.check_counts), config)
-        check_files(reference, "reference images")
-    return TaskSequence(benchmark.name, config.sequence, tasks, reference)
+    sequence = TaskSequence(benchmark.name, config.sequence, tasks)
+    if not with_reference:
+        return sequence
+    pictures, class_names = benchmark.load_reference(root, config.check_counts)
+    pictures = subset(pictures, config)
+    check_files(pictures, "reference images")
+    texts = read_texts(config.reference_texts) if config.reference_texts else ()
+    return dataclasses.replace(sequence, reference=pictures, reference_names=class_names, reference_texts=texts)
+
+
+def read_texts(path: Path) -> tuple[str, ...]:
+    """One text a line; empty lines are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"reference_texts: {path}: not a readable text file: {error}") from None
+    texts = tuple(line.strip() for line in lines if line.strip())
+    if not texts:
+        raise DataError(f"reference_texts: {path} has no texts")
+    return texts
 
 
 def first_of_each(images: ImageSet, count: int) -> ImageSet:

@@ -53,7 +53,7 @@ def load_task(name: str) -> Task:
     return Task(name, domain.class_names, split("train"), split("val"), split("test"))
 
 
-def load_reference() -> ImageSet:
-    """Unlabelled scenes from the same drawing primitives."""
+def load_reference() -> tuple[ImageSet, tuple[str, ...]]:
+    """Unlabelled scenes from the same drawing primitives, and names of things in them that are no class of a task."""
     keys = tuple(str(index) for index in range(REFERENCE_IMAGES))
-    return ImageSet(ReferenceSource(), keys, np.zeros(len(keys), dtype=np.int64))
+    return ImageSet(ReferenceSource(), keys, np.zeros(len(keys), dtype=np.int64)), tuple(atlas.EXTRAS)

@@ -41,6 +41,35 @@ class ImageSet:
         return ImageSet(self.source, tuple(self.keys[i] for i in indices), self.labels[indices])
 
 
+class JoinedSource:
+    """Pictures from several sources; keys begin with the number of the source and a colon."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = tuple(sources)
+
+    def read(self, key: str) -> bytes | Array:
+        source, rest = self._find(key)
+        return source.read(rest)
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        return [key for key in keys if self._find(key)[0].missing([self._find(key)[1]])]
+
+    def describe(self, key: str) -> str:
+        source, rest = self._find(key)
+        return source.describe(rest)
+
+    def _find(self, key: str) -> tuple[Source, str]:
+        number, _, rest = key.partition(":")
+        return self.sources[int(number)], rest
+
+
+def joined(sets: Sequence[ImageSet]) -> ImageSet:
+    """Several sets as one, in their order."""
+    keys = tuple(f"{number}:{key}" for number, images in enumerate(sets) for key in images.keys)
+    labels = np.concatenate([images.labels for images in sets]) if sets else np.empty(0, dtype=np.int64)
+    return ImageSet(JoinedSource([images.source for images in sets]), keys, labels)
+
+
 @dataclass(frozen=True)
 class Task:
     """One step of a sequence."""
@@ -59,7 +88,10 @@ class TaskSequence:
     benchmark: str
     name: str
     tasks: tuple[Task, ...]
-    reference: ImageSet | None
+    reference: ImageSet | None = None
+    # Class names of the reference images' data set, and texts that the user gives for them.
+    reference_names: tuple[str, ...] = ()
+    reference_texts: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from . import domains  # noqa: F401  (registers the domains, before anything draws on one of them)
 from .benchmark import SPLITS, render
 from .captioned import render_captioned
+from .extras import EXTRAS
 from .reference import render_reference
 from .registry import DOMAINS, Domain, register
 
-__all__ = ["DOMAINS", "SPLITS", "Domain", "register", "render", "render_captioned", "render_reference"]
+__all__ = ["DOMAINS", "EXTRAS", "SPLITS", "Domain", "register", "render", "render_captioned", "render_reference"]

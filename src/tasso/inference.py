@@ -1,0 +1,65 @@
+"""How pictures are compared with classes. Plain CLIP here; a method that needs more brings its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasso.clip import Clip
+from tasso.images import Pixels
+
+EMBED_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Pictures as a model sees them."""
+
+    features: Tensor
+    # For models that treat pictures differently: which way each one went. None: there is only one way.
+    routes: Tensor | None = None
+
+    @staticmethod
+    def join(parts: Sequence[Embedded]) -> Embedded:
+        """All of them in one."""
+        routes = [part.routes for part in parts if part.routes is not None]
+        return Embedded(torch.cat([part.features for part in parts]), torch.cat(routes) if routes else None)
+
+
+class Inference:
+    """The cosine of a picture's embedding with that of each class text."""
+
+    def __init__(self, clip: Clip) -> None:
+        self.clip = clip
+
+    def embed(self, pixels: Tensor) -> Embedded:
+        """Pictures (normalised pixels), as the model is now; no gradient."""
+        self.clip.model.eval()
+        with torch.no_grad():
+            return Embedded(self.clip.encode_images(pixels))
+
+    def embed_all(
+        self, pixels: Pixels, batch_size: int = EMBED_BATCH, on_progress: Callable[[int], Any] = lambda count: None
+    ) -> Embedded:
+        """All pictures of a set in the evaluation view, batch by batch."""
+        parts = []
+        for start in range(0, len(pixels), batch_size):
+            indices = np.arange(start, min(start + batch_size, len(pixels)))
+            parts.append(self.embed(pixels.eval_view(indices)))
+            on_progress(len(indices))
+        return Embedded.join(parts)
+
+    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Sequence[str]) -> Tensor:
+        """One row a picture, one column a class; the larger, the likelier.
+
+        Args:
+            groups: class names, task by task; the columns are in their order.
+            templates: prompts that the names are put into.
+        """
+        texts = torch.cat([self.clip.class_embeddings(names, templates) for names in groups])
+        return pictures.features @ texts.mT

@@ -1,0 +1,165 @@
+"""GIFT: the previous model teaches on synthetic pictures with their prompts; weights that matter there are held back.
+
+L = CE + D(Lₜ, Lₛ) + D(Lₜᵀ, Lₛᵀ) + μ·ITA + λ·Σ F(θ − θ_start)², both towers. L are scaled cosines between the pictures
+and the prompts of a batch, for the student with its own texts. ITA is the cross-entropy of which belong together.
+F = g²/mean(g²) for each tensor, g the gradient of distillation and ITA at this very step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasso.clip import Clip, prompts
+from tasso.config import known, option, require
+from tasso.errors import ConfigError
+from tasso.losses import (
+    alignment,
+    cross_entropy,
+    distillation_both_ways,
+    fisher_weights,
+    matching_targets,
+    weighted_shift,
+    with_known_gradient,
+)
+from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Towers, Wanted, numbers, register
+from tasso.progress import progress
+from tasso.synthetic import STAND_INS, Generator, build_generator
+from tasso.tasks import ImageSet
+
+
+@register("gift")
+@dataclass
+class Gift(Method):
+    """Defaults: its authors' code for MTIL."""
+
+    generator: Literal["diffusers", "folder", "atlas", "retrieval"] = option(
+        "where pictures come from: diffusers (Stable Diffusion, as its authors), folder, atlas, retrieval", "diffusers"
+    )
+    generator_source: str | None = option(
+        "model of diffusers (default: Stable Diffusion v1.5), or folder of pictures", None
+    )
+    images: int = option("synthetic pictures a task (code)", 1000)
+    generation_steps: int = option("denoising steps of diffusers (code)", 50)
+    guidance: float = option("guidance of diffusers (its own default, which the code leaves as it is)", 7.5)
+    weight: float = option("weight of each direction of the distillation (code)", 1.0)
+    temperature: float = option("temperature of the distillation (code)", 2.0)
+    alignment: float = option("weight μ of each direction of the image–text alignment (code)", 0.25)
+    consolidation: float = option("weight λ of the adaptive weight consolidation; 0 switches it off (code)", 1.0)
+    label_smoothing: float = option("label smoothing of cross-entropy and alignment (code)", 0.2)
+
+    title: ClassVar[str] = "GIFT"
+    summary: ClassVar[str] = "distillation and alignment on synthetic pairs, with weights held where they matter"
+    source: ClassVar[str] = "its authors' code"
+    verified: ClassVar[str] = "each term and the consolidation against float64 re-computations; not against its code"
+    teachers: ClassVar[str] = "previous task's model"
+    whole_batch: ClassVar[bool] = True  # pictures and texts of a batch are compared with each other
+    # lr and no weight decay: its authors' code. Batches, steps, schedule and prompts: the common protocol.
+    run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
+
+    def validate(self) -> None:
+        for key in ("images", "generation_steps"):
+            require(self, key, getattr(self, key) >= 1, "must be at least 1")
+        for key in ("weight", "alignment", "consolidation", "guidance"):
+            require(self, key, getattr(self, key) >= 0, "must not be negative")
+        require(self, "temperature", self.temperature > 0, "must be positive")
+        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
+
+    @property
+    def towers(self) -> Towers:
+        return "both"
+
+    @property
+    def stand_in(self) -> str:
+        return STAND_INS.get(self.generator, "")
+
+    def wants(self) -> tuple[Wanted, ...]:
+        # Of the reference set only the class names, for prompts.
+        return Wanted("reference", each_step=False), Wanted("synthetic", "eval")
+
+    def extras(self, clip: Clip) -> Extras:
+        model, teacher = numbers(clip.parameters_of("both")), numbers(clip.parameters_of("visual"))
+        copies = 2 * (self.consolidation > 0)  # where the weights were, and how much each matters
+        return Extras(held=teacher + copies * model, remark=f"{self.images:,} synthetic pictures a task")
+
+    def check(self, clip: Clip) -> None:
+        try:
+            self._generator(clip).check()
+        except ConfigError as error:
+            message = str(error)  # in the generator's own words
+            key = "method.generator_" if message.startswith("source:") else "method."
+            raise ConfigError(key + message) from None
+
+    def _generator(self, clip: Clip) -> Generator:
+        return build_generator(
+            self.generator,
+            source=self.generator_source,
+            steps=self.generation_steps,
+            guidance=self.guidance,
+            device=clip.device,
+            encode_texts=clip.encode_texts,
+        )
+
+    def begin_run(self, run: RunInfo) -> None:
+        self.run = run
+        # Retrieval compares texts as the pretrained model sees them, in every task and after every resume.
+        self.pairs = self._generator(self.clip.copy() if self.generator == "retrieval" else self.clip)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        super().begin_task(task)
+        self.teacher = self.clip.frozen_image_encoder()
+        self.weights: list[Tensor] = list(self.clip.parameters_of("both").values())
+        self.before = [weight.detach().clone() for weight in self.weights] if self.consolidation else []
+
+    def pictures(self, task: TaskInfo) -> dict[str, ImageSet]:
+        """Synthetic pictures of the classes seen so far and of those of the reference set."""
+        names = [*self.run.reference_names, *(name for earlier in task.earlier for name in earlier.class_names)]
+        if not names:
+            raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
+        pool = prompts(names, task.templates[:1])
+        draws = np.random.default_rng((task.seed, task.index)).integers(len(pool), size=self.images)
+        # As the code numbers them; its 42 is a seed.
+        seeds = [number + 100_000 * task.index + 10_000_000 * task.seed for number in range(self.images)]
+        folder = known(self.run.folder) / f"synthetic-{task.index + 1:02d}"
+        with progress(f"pictures for {task.name}", self.images) as advance:
+            pairs = self.pairs.pairs([pool[draw] for draw in draws], seeds, folder, lambda n: advance(n, ""))
+        self.pair_tokens = self.clip.tokenise(pairs.texts)
+        with torch.no_grad():  # the teacher's texts never change within a task
+            chunks = torch.split(self.pair_tokens, 256)
+            self.teacher_texts = torch.cat([self.clip.encode_tokens(chunk) for chunk in chunks])
+        return {"synthetic": pairs.images}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        pairs = batch.others["synthetic"]
+        features = self.clip.encode_images(batch.task.pixels)
+        images, texts = self.clip.encode_images(pairs.pixels), self.clip.encode_tokens(self.pair_tokens[pairs.labels])
+        student = self.scale * images @ texts.mT
+        teacher = self.scale * self.teacher.encode_images(pairs.pixels) @ self.teacher_texts[pairs.labels].mT
+        forth, back = distillation_both_ways(teacher, student, self.temperature)
+        aligned = alignment(student, matching_targets(pairs.labels), self.label_smoothing)
+        return {
+            "ce": cross_entropy(features, self.class_texts(), batch.task.labels, self.scale, self.label_smoothing),
+            **self._consolidated(self.weight * (forth + back), self.alignment * aligned),
+        }
+
+    def _consolidated(self, kd: Tensor, aligned: Tensor) -> dict[str, Tensor]:
+        """Distillation and alignment, and the penalty on weights that matter to them."""
+        if not self.consolidation:
+            return {"kd": kd, "alignment": aligned}
+        gradients = torch.autograd.grad(kd + aligned, self.weights, materialize_grads=True)
+        importance = fisher_weights(gradients)
+        return {
+            # The gradients of both are known now: they travel with one of them and are not computed again.
+            "kd": with_known_gradient(kd, self.weights, gradients),
+            "alignment": aligned.detach(),
+            "consolidation": weighted_shift(self.weights, self.before, importance, self.consolidation),
+        }
+
+    def end_task(self) -> None:
+        self.before = []
+        del self.teacher

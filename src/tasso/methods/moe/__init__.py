@@ -1,0 +1,1 @@
+"""What MoE-Adapters is made of: experts, where they are attached, who goes through which router."""

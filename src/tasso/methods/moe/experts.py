@@ -1,0 +1,87 @@
+"""Experts beside one MLP, as functions of tensors: how they are drawn, chosen and mixed.
+
+Expert e maps x to scale · (up[e]ᵀ·relu(down[e]·x + down_bias[e]) + up_bias[e]). The experts of a block are stacked, so
+that those a sample chooses can be gathered in one go.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+NOISE_FLOOR = 0.01  # its authors' code
+
+
+def expert_shapes(experts: int, hidden: int, width: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a block's expert weights."""
+    return {
+        "down": (experts, hidden, width),
+        "down_bias": (experts, hidden),
+        "up": (experts, hidden, width),
+        "up_bias": (experts, width),
+    }
+
+
+def draw_experts(experts: int, hidden: int, width: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """Fresh experts, which add nothing yet: Kaiming-uniform with a = √5 on the way down, zeros on the way up (code)."""
+    weights = {name: torch.zeros(shape) for name, shape in expert_shapes(experts, hidden, width).items()}
+    bound = 1 / math.sqrt(width)  # √(6 / ((1 + a²) · width))
+    weights["down"].uniform_(-bound, bound, generator=generator)
+    return weights
+
+
+def choose_experts(first: Tensor, gate: Tensor, noise: Tensor | None, top: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the experts that each sample goes through, and their shares (both samples × top).
+
+    Args:
+        first: token 0 of each sample, which decides for all its tokens.
+        gate: width × experts for all samples, or one such matrix a sample.
+        noise: like `gate`; how uncertain the choice is while a task is learned. None: it is certain.
+    """
+    # bfloat16 has too few digits to tell logits apart, and this is a small product.
+    with torch.autocast(first.device.type, enabled=False):
+        row = first.to(gate.dtype)[:, None]
+        logits = (row @ gate).squeeze(1)
+        if noise is not None:
+            deviation = F.softplus((row @ noise).squeeze(1)) + NOISE_FLOOR
+            logits = logits + torch.randn_like(logits) * deviation
+        best = logits.topk(top, dim=-1)
+        # The code has a load-balance loss too, but never adds it to what is minimised; so there is none here.
+        return best.indices, best.values.softmax(-1)
+
+
+def mix_experts(
+    tokens: Tensor, weights: Mapping[str, Tensor], chosen: Tensor, shares: Tensor, scale: float, dropout: float = 0.0
+) -> Tensor:
+    """What the chosen experts make of each sample's tokens (samples × tokens × width), weighted by their shares.
+
+    Only chosen experts are computed: their weights are gathered sample by sample, side by side as one wider expert.
+    """
+    samples, top = chosen.shape
+    dtype = _compute_dtype(tokens)
+
+    def gathered(name: str) -> Tensor:
+        return weights[name].to(dtype).index_select(0, chosen.flatten())
+
+    hidden, width = weights["down"].shape[1:]
+    down, up = (gathered(name).view(samples, top * hidden, width) for name in ("down", "up"))
+    inner = F.relu(torch.baddbmm(gathered("down_bias").view(samples, 1, top * hidden), tokens.to(dtype), down.mT))
+    inner = F.dropout(inner, dropout) * shares.repeat_interleave(hidden, dim=1)[:, None]
+    bias = shares[:, None].to(dtype) @ gathered("up_bias").view(samples, top, width)
+    return scale * torch.baddbmm(bias, inner.to(dtype), up)
+
+
+def most_chosen(counts: Tensor, number: int) -> Tensor:
+    """The experts chosen most often, of equals the one with the lower number; none that was never chosen."""
+    order = counts.argsort(descending=True, stable=True)[:number]
+    return order[counts[order] > 0]
+
+
+def _compute_dtype(tokens: Tensor) -> torch.dtype:
+    """That of matrix products here. Casting before gathering moves fewer bytes than letting autocast do it."""
+    device = tokens.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype

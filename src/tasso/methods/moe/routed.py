@@ -1,0 +1,53 @@
+"""How pictures are compared with classes when each may go through another task's experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tasso.clip import Clip
+from tasso.inference import Embedded, Inference
+from tasso.methods.moe.adapters import PLAIN, Adapters
+from tasso.methods.moe.selector import TaskSelector
+
+Key = tuple[int, tuple[str, ...], tuple[str, ...]]
+
+
+class RoutedInference(Inference):
+    """A picture goes where the selector sends it, and is compared with texts that went the same way."""
+
+    def __init__(self, clip: Clip, adapters: Adapters, selector: TaskSelector) -> None:
+        super().__init__(clip)
+        self.adapters, self.selector = adapters, selector
+        self._texts: dict[Key, Tensor] = {}
+        self._version = adapters.version
+
+    def embed(self, pixels: Tensor) -> Embedded:
+        self.clip.model.eval()
+        with torch.no_grad():
+            routes = self.selector.routes(pixels)
+            with self.adapters.routed(routes):
+                return Embedded(self.clip.encode_images(pixels), routes)
+
+    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Sequence[str]) -> Tensor:
+        if pictures.routes is None:
+            return super().scores(pictures, groups, templates)
+        scores = pictures.features.new_empty(len(pictures.features), sum(map(len, groups)))
+        for route in torch.unique(pictures.routes).tolist():
+            rows = pictures.routes == route
+            texts = torch.cat([self._class_texts(route, names, templates) for names in groups])
+            scores[rows] = pictures.features[rows] @ texts.mT
+        return scores
+
+    def _class_texts(self, route: int, names: Sequence[str], templates: Sequence[str]) -> Tensor:
+        if route == PLAIN:
+            return self.clip.class_embeddings(names, templates)
+        if self._version != self.adapters.version:  # later tasks change experts that earlier ones chose
+            self._texts, self._version = {}, self.adapters.version
+        key = (route, tuple(names), tuple(templates))
+        if key not in self._texts:
+            with self.adapters.routed(route):  # not the model's own store of texts: that is for plain ones
+                self._texts[key] = self.clip.encode_classes(names, templates)
+        return self._texts[key]
