@@ -80,7 +80,8 @@ def test_nano_knows_the_drawn_domains_a_little(nano: Clip) -> None:
 def short_demo(out: Path, *words: str) -> str:
     """The real command, shortened to two tasks of two steps; returns what it prints."""
     code = (
-        "import torch; torch.set_num_threads(1); from tasso import cli, demo;"
+        "import torch; torch.set_num_threads(1); from tasso import cli, demo; from tasso.tasks import drawn;"
+        "drawn.PER_CLASS['train'] = 6; demo.HYPER['gift']['images'] = 16;"
         "short = dict(limit_tasks=2, steps=2, batch_size=4, reference_batch_size=4, test_per_class=1,"
         " reference_images=8); demo.QUICK.update(short); demo.FULL.update(short);"
         f"cli.main(['demo', '--out', {str(out)!r}, '--seed', '7', *{list(words)!r}])"

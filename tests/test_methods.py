@@ -16,12 +16,13 @@ from torch import Tensor
 import tasso
 from conftest import draw
 from tasso.cli import main
-from tasso.clip import Clip, load_clip
+from tasso.clip import Clip, FrozenImageEncoder, load_clip
 from tasso.config import from_dict
 from tasso.engine import cpu_has_bfloat16
 from tasso.errors import ConfigError, DataError, RunError
 from tasso.learner import Learner, learn, resolve
 from tasso.methods import METHODS, build_method
+from tasso.methods.describe import cost_in_words, describe
 from tasso.methods.tasso import Tasso
 from tasso.runs import RunFolder
 
@@ -206,6 +207,30 @@ def test_methods_tell_about_themselves(name: str) -> None:
     cls = METHODS[name]
     assert all(len(text) >= 3 for text in (cls.summary, cls.source, cls.verified, cls.title))
     assert all(field.metadata["help"] for field in dataclasses.fields(cls))
+
+
+def test_costs_are_those_of_the_papers_model(name: str) -> None:
+    cost = describe(name)["cost"]
+    towers = {"visual": 86_192_640, "both": 149_620_736, "none": 0}[METHODS[name]().towers]
+    assert cost["trained_parameters"] - cost["own_parameters"] == towers
+    teachers = {"tasso": 1, "lwf": 1, "icarl": 1, "zscl": 1, "gift": 1, "snd": 2}.get(name, 0)
+    copies = {"zscl": 2, "gift": 2}.get(name, 0)  # anchor and mean; anchor and importance
+    assert cost["held_while_training"] == teachers * 86_192_640 + copies * 149_620_736
+    if name == "tasso":
+        assert cost["own_parameters"] == 512 * 144
+    assert cost_in_words(cost).startswith("trains ")
+
+
+def test_teachers_held_are_as_many_as_it_says(quick: dict[str, Any], name: str) -> None:
+    learn_first_task(quick, method=options_for(name))
+    learner = learner_for(quick, method=options_for(name))
+    method = learner.begin(1).method
+    teachers = {id(v): v for v in vars(method).values() if isinstance(v, FrozenImageEncoder)}
+    held = sum(p.numel() for teacher in teachers.values() for p in teacher.tower.parameters())
+    held += sum(tensor.numel() for tensor in getattr(method, "before", []))
+    held += sum(tensor.numel() for tensor in getattr(method, "mean", {}).values())
+    importance = sum(p.numel() for p in learner.clip.parameters_of("both").values()) if name == "gift" else 0
+    assert held + importance == method.extras(learner.clip).held, "importance is there only within a step"
 
 
 def test_unknown_method() -> None:

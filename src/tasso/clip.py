@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -200,8 +200,13 @@ def _forward(tower: Callable[[Tensor], Any], inputs: Tensor) -> Any:
     return tower(inputs)
 
 
-# One compiled function for all towers of one shape: a new task's teacher needs no compilation of its own.
-_compiled_forward = torch.compile(_forward, dynamic=False)
+@cache
+def _compiled_forward() -> Callable[[Callable[[Tensor], Any], Tensor], Any]:
+    """One compiled function for all towers of one shape: a new task's teacher needs no compilation of its own.
+
+    Made when it is first wanted: the compiler takes seconds to import.
+    """
+    return torch.compile(_forward, dynamic=False)
 
 
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
@@ -226,7 +231,7 @@ def encode(tower: Callable[[Tensor], Any], inputs: Tensor, precision: torch.dtyp
     if precision != torch.float32:
         context = torch.autocast(inputs.device.type, dtype=precision)
     with context:
-        features = (_compiled_forward if compiled else _forward)(tower, inputs)
+        features = (_compiled_forward() if compiled else _forward)(tower, inputs)
     if isinstance(features, tuple):  # CoCa's tower returns its tokens too
         features = features[0]
     return F.normalize(features.float(), dim=-1)
