@@ -9,7 +9,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
-    "version", "errors", "progress", "config", "tasks", "images", "clip", "inference", "synthetic", "subspace",
+    "version", "errors", "progress", "config", "tasks", "images", "towers", "clip", "inference", "synthetic", "subspace",
     "losses", "methods", "graphs", "engine", "evaluation", "metrics", "runs", "learner", "trained", "export", "report",
     "demo", "cli",
 ]  # fmt: skip

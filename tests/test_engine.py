@@ -338,3 +338,31 @@ def test_texts_are_encoded_once_and_their_tower_stays(
     prompts = [tuple(f"a photo of a {c}." for c in task.class_names) for task in learner.sequence.tasks]
     del calls["a",]  # asked once to learn the length of an embedding
     assert calls == dict.fromkeys(prompts, 1)
+
+
+# -- compiling -------------------------------------------------------------------------------------------------
+
+
+def test_compiled_towers_learn_the_same(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Traced and differentiated as always, but without the last stage, which needs a C++ compiler.
+    wanted: list[object] = []
+
+    def without_code(forward: Any) -> Any:
+        wanted.append(forward)
+        return torch.compile(forward, backend="aot_eager", dynamic=False)
+
+    monkeypatch.setattr("tasso.clip._compiled", without_code)
+    ends = []
+    for compile in ("off", "on"):
+        training = learner_for(quick, method=options_for("tasso"), compile=compile).begin(0)
+        assert training.clip.compiled == (compile == "on")
+        losses = [{name: float(term) for name, term in training.advance().items()} for _ in range(3)]
+        ends.append(losses)
+    for plain, compiled in zip(*ends, strict=True):
+        assert compiled == pytest.approx(plain, rel=1e-4)
+    assert len(wanted) == 3 * 2, "student and teacher in each step"
+
+
+def test_compiling_is_left_alone_where_it_does_not_pay(quick: dict[str, Any]) -> None:
+    assert not learner_for(quick).clip.compiled
+    assert not learner_for(quick, steps=100_000).clip.compiled, "a small model on a CPU"

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from tasso.errors import ConfigError, ModelError
 from tasso.images.views import Preprocess
+from tasso.towers import embed_pictures, embed_tokens, without_padding
 
 log = logging.getLogger("tasso")
 
@@ -102,7 +103,7 @@ class Clip:
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised pictures."""
-        return encode(self.visual, pixels, self.precision, self.compiled and torch.is_grad_enabled())
+        return encode(embed_pictures, self.visual, pixels, self.precision, self.compiled and torch.is_grad_enabled())
 
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Unit embeddings of two sets of pictures from one forward pass."""
@@ -127,22 +128,18 @@ class Clip:
         self.model.eval()
         with torch.no_grad():
             tokens = self.tokenise(texts)
-            parts = [encode(self._text_tower, chunk, torch.float32) for chunk in torch.split(tokens, TEXT_CHUNK)]
+            chunks = torch.split(tokens, TEXT_CHUNK)
+            parts = [encode(embed_tokens, self.model, chunk, torch.float32) for chunk in chunks]
         self.model.train(training)
         return torch.cat(parts)
 
     def tokenise(self, texts: Sequence[str]) -> Tensor:
-        """Tokens of texts, on the model's device."""
-        tokens: Tensor = self.tokenizer(list(texts))
-        return tokens.to(self.device)
+        """Tokens of texts, on the model's device, without padding that no text needs."""
+        return without_padding(self.model, self.tokenizer(list(texts))).to(self.device)
 
     def encode_tokens(self, tokens: Tensor) -> Tensor:
         """Unit embeddings of tokenised texts, with gradient and at the model's precision: for training."""
-        return encode(self._text_tower, tokens, self.precision, self.compiled and torch.is_grad_enabled())
-
-    def _text_tower(self, tokens: Tensor) -> Tensor:
-        features: Tensor = self.model.encode_text(tokens)  # type: ignore[operator]
-        return features
+        return encode(embed_tokens, self.model, tokens, self.precision, self.compiled and torch.is_grad_enabled())
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """One unit embedding a class: the mean over the templates. Computed once, until `forget_texts`."""
@@ -189,24 +186,29 @@ class FrozenImageEncoder:
     def __init__(self, tower: nn.Module, precision: torch.dtype, compiled: bool = False) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
         self.precision, self.compiled = precision, compiled
+        if precision != torch.float32:
+            # What autocast would make of these weights in every step, made once: the same numbers.
+            for module in self.tower.modules():
+                if isinstance(module, (nn.Linear, nn.Conv2d, nn.MultiheadAttention)):
+                    for weight in module.parameters(recurse=False):
+                        weight.data = weight.data.to(precision)
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised pictures, without gradient."""
         with torch.no_grad():
-            return encode(self.tower, pixels, self.precision, self.compiled)
+            return encode(embed_pictures, self.tower, pixels, self.precision, self.compiled)
 
 
-def _forward(tower: Callable[[Tensor], Any], inputs: Tensor) -> Any:
-    return tower(inputs)
+Forward = Callable[[nn.Module, Tensor], Tensor]
 
 
 @cache
-def _compiled_forward() -> Callable[[Callable[[Tensor], Any], Tensor], Any]:
+def _compiled(forward: Forward) -> Forward:
     """One compiled function for all towers of one shape: a new task's teacher needs no compilation of its own.
 
     Made when it is first wanted: the compiler takes seconds to import.
     """
-    return torch.compile(_forward, dynamic=False)
+    return torch.compile(forward, dynamic=False)
 
 
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
@@ -225,15 +227,15 @@ def _belongs(name: str, towers: str) -> bool:
     return towers == "both" or (towers == "visual" and name.startswith("visual."))
 
 
-def encode(tower: Callable[[Tensor], Any], inputs: Tensor, precision: torch.dtype, compiled: bool = False) -> Tensor:
+def encode(
+    forward: Forward, module: nn.Module, inputs: Tensor, precision: torch.dtype, compiled: bool = False
+) -> Tensor:
     """Embeddings from a tower, under autocast where asked, then float32 and of unit length."""
     context: AbstractContextManager[Any] = nullcontext()
     if precision != torch.float32:
         context = torch.autocast(inputs.device.type, dtype=precision)
     with context:
-        features = (_compiled_forward() if compiled else _forward)(tower, inputs)
-    if isinstance(features, tuple):  # CoCa's tower returns its tokens too
-        features = features[0]
+        features = (_compiled(forward) if compiled else forward)(module, inputs)
     return F.normalize(features.float(), dim=-1)
 
 

@@ -67,6 +67,9 @@ class RunConfig:
 
     device: str = option("auto, cpu, cuda or cuda:N", "auto")
     precision: Literal["auto", "float32", "bfloat16"] = option("auto: bfloat16 on CUDA, float32 on CPU", "auto")
+    compile: Literal["auto", "on", "off"] = option(
+        "let the towers be compiled; auto: on CUDA where a large model trains long enough to make up for it", "auto"
+    )
     cuda_graphs: bool = option("record the training step once a task and replay it (CUDA)", True)
     eval_batch_size: int = option("images a forward pass in evaluation", 256)
     workers: int = option("threads that decode pictures (0: as many as cores)", 0)
