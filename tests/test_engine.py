@@ -23,10 +23,9 @@ from tasso.methods import METHODS, Batch, Group, Method, TaskInfo
 from tasso.methods.base import Towers
 from tasso.methods.finetune import FineTune
 from tasso.methods.tasso import Tasso
-from test_methods import PARTABLE, copied, learner_for, options_for, same
+from test_methods import REPEATABLE, copied, learner_for, options_for, same
 
-# MoE-Adapters draws random numbers for every sample, so its parts differ from the whole.
-EACH = pytest.mark.parametrize("name", [name for name in PARTABLE if name != "moe-adapters"])
+EACH = pytest.mark.parametrize("name", REPEATABLE)
 
 
 def advanced(training: Training, steps: int) -> Training:

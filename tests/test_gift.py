@@ -19,7 +19,7 @@ from tasso.clip import load_clip
 from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError
 from tasso.learner import learn, resolve
-from tasso.methods import TaskInfo, build_method
+from tasso.methods import RunInfo, build_method
 from tasso.methods.gift import Gift
 from test_distillation import slow_d, softmax
 from test_methods import copied, learn_first_task, learner_for
@@ -94,7 +94,7 @@ def test_terms_are_those_of_the_formulas(quick: dict[str, Any]) -> None:
 
 def method_texts(method: Any, labels: Tensor) -> list[str]:
     """The prompts of these pairs, found again by their tokens."""
-    names = [*method.run.reference_names, *method.task.earlier[0].class_names]
+    names = [*(f"imagenet kind {label}" for label in range(3)), *method.task.earlier[0].class_names]
     prompts = [f"a photo of a {name}." for name in names]
     tokens = {tuple(row): prompt for row, prompt in zip(method.clip.tokenise(prompts).tolist(), prompts, strict=True)}
     return [tokens[tuple(row)] for row in method.pair_tokens[labels].tolist()]
@@ -193,6 +193,26 @@ def test_what_cannot_work_is_said_before_anything_is_made(quick: dict[str, Any],
 def test_no_names_no_prompts(quick: dict[str, Any]) -> None:
     method = learner_for(quick, method=SMALL).method
     assert isinstance(method, Gift)
-    method.run = type(method.run)()
     with pytest.raises(ConfigError, match="gift needs the class names of a reference set"):
-        method.pictures(TaskInfo(0, "dtd", ("a",), ("{}",), 0))
+        method.begin_run(RunInfo(tasks=learner_for(quick).sequence.tasks))
+
+
+def test_pictures_that_a_later_task_needs_are_missed_before_the_first_is_trained(
+    quick: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "pictures" / "synthetic-01"
+    folder.mkdir(parents=True)
+    draw(0, 0).save(folder / "0.png")
+    line = {"file": "0.png", "prompt": "a photo of a imagenet kind 0.", "seed": 0}
+    (folder / "pairs.jsonl").write_text(json.dumps(line))
+    options = {"name": "gift", "generator": "folder", "generator_source": str(tmp_path / "pictures"), "images": 30}
+    with pytest.raises(DataError, match="pictures"):
+        learn(from_dict({**quick, "method": options}))
+    assert not Path(str(quick["out"])).exists()
+
+
+def test_seeds_fit_a_generator_however_large_the_run_s_is(quick: dict[str, Any]) -> None:
+    method = learner_for(quick, method=SMALL, seed=2**47).method
+    assert isinstance(method, Gift)
+    for seed in method.requests[1].seeds:
+        torch.Generator().manual_seed(seed)

@@ -113,6 +113,19 @@ def test_exemplars_come_from_earlier_tasks_with_labels_that_count_on(quick: dict
     assert torch.equal(stream.pixels.eval_view(np.arange(9)), expected)
 
 
+def test_labels_of_the_memory_count_through_the_classes_of_all_tasks_seen(quick: dict[str, Any]) -> None:
+    options = {"sequence": "dtd,eurosat,food-101", "method": {"name": "icarl", "memory": 18}}
+    learner = learner_for(quick, **options)
+    for index in range(2):
+        learner._learn_task(index)
+    training = learner.begin(2)
+    labels, method = training.streams["exemplars"].labels, training.method
+    assert isinstance(method, ICaRL)
+    own = [learner.sequence.tasks[number].train.labels[method.exemplars[number].numpy()] for number in range(2)]
+    assert labels.tolist() == [*own[0].tolist(), *(3 + own[1]).tolist()]
+    assert set(labels.tolist()) == set(range(6))
+
+
 def test_previous_model_teaches_on_exemplars_with_the_current_texts(quick: dict[str, Any]) -> None:
     learn_first_task(quick, method={"name": "icarl", "memory": 20})
     for teacher in ("previous", "pretrained"):
@@ -129,8 +142,7 @@ def test_previous_model_teaches_on_exemplars_with_the_current_texts(quick: dict[
         batch = training.batch()
         seen = batch.others["exemplars"]
         tasks = learner.sequence.tasks
-        # The texts are those of the model before this task, whoever teaches: they are what the student starts from.
-        texts = start.class_embeddings(tasks[1].class_names, learner.templates).double()
+        texts = old.class_embeddings(tasks[1].class_names, learner.templates).double()
         with torch.no_grad():
             features = [clip.encode_images(seen.pixels).double() for clip in (old, learner.clip)]
         scale = learner.clip.logit_scale

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import shutil
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "gift": {"generator": "atlas", "images": 24},
     "moe-adapters": {"experts": 4, "hidden": 8},
 }
-PARTABLE = sorted(name for name, cls in METHODS.items() if not cls.whole_batch)
+PARTABLE = sorted(name for name in METHODS if not build_method({"name": name}).whole_batch)
+
+# MoE-Adapters draws random numbers for every sample, so its parts differ from the whole.
+REPEATABLE = [name for name in PARTABLE if name != "moe-adapters"]
 
 
 def options_for(name: str) -> dict[str, Any]:
@@ -157,17 +162,19 @@ def test_state_round_trip_is_bit_exact(quick: dict[str, Any], name: str) -> None
     assert same(whole.method.lasting_state(), part.method.lasting_state())
 
 
-@pytest.mark.parametrize("name", PARTABLE)
-def test_accumulation_equals_one_pass(quick: dict[str, Any], name: str) -> None:
+@pytest.mark.parametrize(
+    "options", [*map(options_for, REPEATABLE), {"name": "snd", "selection": "per_sample"}], ids=str
+)
+def test_accumulation_equals_one_pass(quick: dict[str, Any], options: dict[str, Any]) -> None:
+    """In the second task, where teachers differ from each other."""
+    learn_first_task(quick, method=options)
     ends = []
     for accumulate in (1, 4):
-        torch.manual_seed(0)
-        training = learner_for(quick, method=options_for(name), accumulate=accumulate).begin(0)
-        training.method.loss(training.batch())
-        terms = training.advance()
-        ends.append(terms)
-    for key, term in ends[0].items():
-        torch.testing.assert_close(term, ends[1][key], rtol=1e-4, atol=1e-5)
+        training = learner_for(quick, method=options, accumulate=accumulate).begin(1)
+        ends.append([training.advance() for _ in range(2)])
+    for one, other in zip(*ends, strict=True):
+        for key, term in one.items():
+            torch.testing.assert_close(term, other[key], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - set(PARTABLE)))
@@ -231,6 +238,23 @@ def test_teachers_held_are_as_many_as_it_says(quick: dict[str, Any], name: str) 
     held += sum(tensor.numel() for tensor in getattr(method, "mean", {}).values())
     importance = sum(p.numel() for p in learner.clip.parameters_of("both").values()) if name == "gift" else 0
     assert held + importance == method.extras(learner.clip).held, "importance is there only within a step"
+
+
+def test_finished_tasks_leave_nothing_behind(quick: dict[str, Any], name: str) -> None:
+    """Optimiser and pictures of a task are gone before the next one makes its own, without a garbage collection."""
+    learner = learner_for(quick, method=options_for(name))
+    gc.disable()
+    try:
+        training = learner.begin(0)
+        training.advance()
+        left = weakref.ref(training.optimiser), weakref.ref(learner.method.task.train)
+        training.close()
+        learner.method.end_task()
+        learner.method.leave_task()
+        del training
+        assert [what() for what in left] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_unknown_method() -> None:

@@ -27,6 +27,8 @@ USAGE = """usage: tasso COMMAND [options]
   methods   the methods: what they train, what they need, what they were verified against
   report    tables and an HTML page from run folders
   export    a run's model, or any other, as a folder that plain open_clip loads
+  data      pack: decode the pictures of a benchmark once, for all runs
+  bench     speed of steps, evaluation and whole sequences, with random weights
   demo      the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks
 
 tasso COMMAND --help shows a command's options; tasso --version the version."""
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     commands: dict[str, Callable[[list[str]], None]] = {
         "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "report": report, "export": export,
-        "demo": demo,
+        "data": data, "bench": bench, "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
@@ -186,6 +188,76 @@ def export(words: list[str]) -> None:
     clip = Run(values["run"]).plain_clip() if values["run"] else load_clip(values["model"], values["pretrained"])
     folder = export_open_clip(clip, values["out"])
     print(f'open_clip.create_model_and_transforms("local-dir:{folder}")')
+
+
+DATA_OPTIONS = (
+    "benchmark", "data_root", "sequence", "limit_tasks", "test_per_class", "check_counts", "reference_images",
+    "reference_seed", "workers", "pack_dir", "pack_size", "corrupt",
+)  # fmt: skip
+
+
+def data(words: list[str]) -> None:
+    """tasso data pack"""
+    from tasso.images import open_packs, thread_pool
+    from tasso.tasks import load_sequence
+
+    parser = _parser("tasso data", "Pack the pictures of a benchmark: training, test and reference.")
+    parser.add_argument("action", type=Literal["pack"], help="pack: decode each picture once; packs are used again")
+    parser.add_argument("--verify", type=bool, default=False, help="compare all packed pixels with their checksums")
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in DATA_OPTIONS])
+    values = _values(parser, words, flags=["--verify", *_flags(RunConfig)])
+    given = {key: values[key] for key in DATA_OPTIONS if values[key] is not None}
+    config = from_dict(given, "tasso data pack")
+    packs = open_packs(config, thread_pool(config.workers))
+    if packs is None:
+        raise ConfigError("pack_dir: where shall the packs lie? Give --pack-dir")
+    packs.packed(load_sequence(config), verify=values["verify"])
+    if not packs.reports:
+        print(f"{config.benchmark}: its pictures are drawn by code, there is nothing to pack")
+        return
+    width = max(len(report.name) for report in packs.reports)
+    print(f"{'set':{width}}  pictures  left out           bytes  seconds")
+    for r in packs.reports:
+        print(f"{r.name:{width}}  {r.pictures:8}  {r.left_out:8}  {r.bytes:14}  {r.seconds:7.1f}")
+
+
+BENCH_OPTIONS = (
+    "model", "method", "batch_size", "reference_batch_size", "device", "precision", "compile", "cuda_graphs",
+    "eval_batch_size", "workers",
+)  # fmt: skip
+
+
+def bench(words: list[str]) -> None:
+    """tasso bench WHAT"""
+    from tasso.bench import bench_eval, bench_run, bench_step
+    from tasso.bench.measure import QUICK, QUICK_PICTURES, QUICK_ROUNDS
+    from tasso.bench.table import show
+
+    what = words[0] if words and not words[0].startswith("-") else ""
+    benches: dict[str, Callable[..., dict[str, Any]]] = {"step": bench_step, "eval": bench_eval, "run": bench_run}
+    if what not in benches and what:
+        raise ConfigError(f"bench: no {what!r}. There are: {', '.join(benches)}")
+    parser = _parser(f"tasso bench {what or '|'.join(benches)}", "Speed with random weights on random pictures.")
+    parser.add_argument("--quick", type=bool, default=False, help="nano and a few steps: a minute on two CPU cores")
+    parser.add_argument("--reference", type=bool, default=False, help="time the plain recipe of TASSO's authors too")
+    parser.add_argument("--classes", type=int | None, default=None, help="classes of a task [100; eval: 347]")
+    parser.add_argument("--json", type=Path | None, default=None, help="write the result here")
+    parser.add_argument("--method", type=str, default=DEFAULT_METHOD, help=f"method [{DEFAULT_METHOD}]")
+    fields = [f for f in dataclasses.fields(RunConfig) if f.name in BENCH_OPTIONS and f.name != "method"]
+    _add_fields(parser, RunConfig, fields)
+    values = _values(parser, words[1:] if what else words, flags=["--quick", "--reference", *_flags(RunConfig)])
+    if not what:
+        raise ConfigError(f"bench: which? {', '.join(benches)}")
+    given = {key: values[key] for key in BENCH_OPTIONS if values.get(key) is not None}
+    how: dict[str, Any] = {"classes": values["classes"]} if values["classes"] else {}
+    if values["quick"]:
+        how |= {"step": QUICK_ROUNDS, "eval": QUICK_PICTURES, "run": QUICK_ROUNDS | QUICK_PICTURES}[what]
+    if what != "eval" and values["reference"]:
+        how["reference"] = True
+    result = benches[what]({**(QUICK if values["quick"] else {"model": "ViT-B-16-quickgelu"}), **given}, **how)
+    show(result)
+    if values["json"]:
+        values["json"].write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def demo(words: list[str]) -> None:

@@ -74,6 +74,9 @@ class RunConfig:
     eval_batch_size: int = option("images a forward pass in evaluation", 256)
     workers: int = option("threads that decode pictures (0: as many as cores)", 0)
     cache_gib: float = option("keep decoded pictures of one size in memory up to this many GiB a set", 8.0)
+    pack_dir: Path | None = option("folder in which pictures are packed once, so that no run decodes them again", None)
+    pack_size: int = option("short side of packed pictures; smaller ones are kept as they are", 256)
+    corrupt: Literal["error", "skip"] = option("training and reference pictures that cannot be decoded", "error")
 
     out: Path = option("run folder", Path("runs/tasso"))
     save_minutes: float = option("save a resume state this often", 5.0)
@@ -90,6 +93,7 @@ class RunConfig:
             "accumulate",
             "eval_batch_size",
             "reference_images",
+            "pack_size",
         ):
             require(self, key, getattr(self, key) >= 1, "must be at least 1")
         for key in ("steps", "limit_tasks", "test_per_class", "save_every"):
@@ -100,6 +104,8 @@ class RunConfig:
             require(self, key, getattr(self, key) < 2**48, "must be below 2^48")
         require(self, "lr", self.lr is None or self.lr > 0, "must be positive")
         require(self, "weight_decay", self.weight_decay is None or self.weight_decay >= 0, "must not be negative")
+        packed = self.corrupt == "error" or self.pack_dir is not None
+        require(self, "corrupt", packed, "needs --pack-dir, since pictures are looked through when they are packed")
         require(self, "betas", all(0 <= beta < 1 for beta in self.betas), "must lie in [0, 1)")
         for key in ("batch_size", "reference_batch_size"):
             require(

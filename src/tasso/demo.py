@@ -19,7 +19,7 @@ from tasso.tasks import atlas
 
 log = logging.getLogger("tasso")
 
-# Sized for two CPU cores. The learning rate is the one that is best for fine-tuning (results/demo.md shows all that
+# Sized for two CPU cores. The learning rate is the one that is best for fine-tuning (results/README.md shows all that
 # were tried): the comparison is not won by weakening the other side.
 QUICK: dict[str, Any] = {
     "limit_tasks": 5,

@@ -86,7 +86,8 @@ class Training:
             for parameter in group.parameters.values():
                 parameter.requires_grad_(True)
         clip.visual.train()
-        self.recorded = RecordedStep(self._compute) if plan.cuda_graphs and clip.device.type == "cuda" else None
+        recorded = plan.cuda_graphs and clip.device.type == "cuda"
+        self.recorded: RecordedStep | None = RecordedStep(self._compute) if recorded else None
         self.peak_lr = [plan.lr if group.lr is None else group.lr for group in self.groups]
         self.optimiser = torch.optim.AdamW(
             [
@@ -157,6 +158,7 @@ class Training:
             stream.close()
         if self.recorded:
             self.recorded.close()
+            self.recorded = None  # it holds this object, and both would hold the optimiser's memory
         self.optimiser.zero_grad(set_to_none=True)
         self.clip.model.requires_grad_(False)
         self.clip.model.eval()

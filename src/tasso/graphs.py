@@ -7,7 +7,6 @@ place each time: batches are copied into the first one's tensors.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -15,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tasso.errors import RunError
 from tasso.images import Seen
 from tasso.methods import Batch
-
-log = logging.getLogger("tasso")
 
 Terms = dict[str, Tensor]
 WARM_UP = 3  # steps that are done as usual first: libraries make their workspaces, the optimiser its state
@@ -44,7 +42,6 @@ class RecordedStep:
         self.stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.calls: dict[Hashable, int] = {}
         self.recordings: dict[Hashable, Recording] = {}
-        self.refused = False
 
     def __call__(self, batch: Batch, kind: Hashable) -> Terms:
         if recording := self.recordings.get(kind):
@@ -52,33 +49,33 @@ class RecordedStep:
             recording.graph.replay()
             return {name: term.clone() for name, term in recording.terms.items()}
         self.calls[kind] = self.calls.get(kind, 0) + 1
-        if self.calls[kind] > WARM_UP and not self.refused:
-            self._record(batch, kind)
-            if kind in self.recordings:
-                return self(batch, kind)
+        if self.calls[kind] > WARM_UP:
+            self.recordings[kind] = self._record(batch, kind)
+            return self(batch, kind)
         return self._aside(batch, kind)
 
     def _aside(self, batch: Batch, kind: Hashable) -> Terms:
         """As usual, but on another stream than the default one, which cannot be recorded."""
-        if self.refused:
-            return self.step(batch, kind)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             terms = self.step(batch, kind)
         torch.cuda.current_stream().wait_stream(self.stream)
         return terms
 
-    def _record(self, batch: Batch, kind: Hashable) -> None:
+    def _record(self, batch: Batch, kind: Hashable) -> Recording:
         static = own_copy(batch)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=self.stream):
+            # Only this thread is recorded: others go on reading pictures meanwhile.
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 terms = self.step(static, kind)
-        except RuntimeError as error:  # a step that waits for the device cannot be recorded
-            log.warning("the training step cannot be recorded as a CUDA graph and runs slower: %s", error)
-            self.refused = True
-            return
-        self.recordings[kind] = Recording(graph, static, terms)
+        except RuntimeError as error:
+            # After this the device's streams and random numbers are in disorder, so it cannot simply go on.
+            raise RunError(
+                f"the training step cannot be recorded as a CUDA graph, because it waits for the device or computes on "
+                f"another one ({str(error).splitlines()[0]}). --cuda-graphs false runs it step by step"
+            ) from None
+        return Recording(graph, static, terms)
 
     def close(self) -> None:
         """Let go of the recordings and their memory."""

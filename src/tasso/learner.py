@@ -22,7 +22,7 @@ from tasso.config import Protocol, RunConfig, from_dict, known
 from tasso.engine import Plan, Training, choose_device, choose_precision, planned_steps
 from tasso.errors import ConfigError, RunError
 from tasso.evaluation import Rows, accuracy_rows
-from tasso.images import Pixels, Stream, load_pixels, thread_pool
+from tasso.images import Pixels, Stream, load_pixels, open_packs, thread_pool
 from tasso.inference import Inference
 from tasso.methods import Method, RunInfo, TaskInfo, build_method
 from tasso.metrics import metrics
@@ -47,6 +47,7 @@ class Stopped(KeyboardInterrupt):
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with nothing left open, and its method."""
     method = build_method(config.method, config.protocol)
+    method.settle()
     if method.whole_batch and config.accumulate > 1:
         raise ConfigError(
             f"accumulate: must be 1 with {method.name}, which compares the pictures of a batch with each other"
@@ -68,7 +69,9 @@ def label_of(config: RunConfig, method: Method) -> str:
 
 def default_label(method: Method, protocol: Protocol) -> str:
     """The method's title with what differs from its defaults, so that tables do not mix up variants."""
-    usual = build_method({"name": method.name}, protocol).hyper_parameters()
+    default = build_method({"name": method.name}, protocol)
+    default.settle()
+    usual = default.hyper_parameters()
     now = {key: value for key, value in method.hyper_parameters().items() if value != usual[key]}
     # A path says where something lies, not what it is.
     changed = [f"{key} {value}" for key, value in now.items() if not (isinstance(value, str) and "/" in value)]
@@ -118,12 +121,17 @@ class Learner:
         self.config, self.method, self.folder = config, method, folder
         self.templates = read_templates(known(config.template))
         self.device = choose_device(config.device)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # streams and recordings are made on the current one
         wants_reference = any(wanted.name == "reference" for wanted in method.wants())
         self.sequence = sequence or load_sequence(config, with_reference=wants_reference)
         self.clip = clip or load_clip(config.model, config.pretrained)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.pool = thread_pool(config.workers)
+        self.packs = open_packs(config, self.pool, self.clip.preprocess)
+        if self.packs:
+            self.sequence = self.packs.packed(self.sequence)
         self._loaded: dict[str, Pixels] = {}
         method.check(self.clip)
         method.attach(self.clip)
@@ -141,6 +149,8 @@ class Learner:
             reference_names=sequence.reference_names,
             reference_texts=sequence.reference_texts,
             templates=self.templates,
+            tasks=sequence.tasks,
+            seed=self.config.seed,
             folder=self.folder.method_files,
         )
 
@@ -184,6 +194,7 @@ class Learner:
         about |= self._measured(training, about, index)
         lasting = {f"{METHOD_PREFIX}{name}": tensor for name, tensor in self.method.lasting_state().items()}
         self.folder.write_checkpoint(index, task.name, self.clip.state(self.method.towers) | lasting, about)
+        self.method.leave_task()
         self.folder.log("learned", **about)
         if asked_to_stop.is_set():
             raise self._stopped(f"after the last step of {task.name}")
@@ -310,6 +321,7 @@ class Learner:
                 self.pool,
                 self.config.cache_gib,
                 lambda n: advance(n, ""),
+                self.packs,
             )
 
     def _kept(self, images: ImageSet, what: str) -> Pixels:
@@ -410,6 +422,7 @@ def stop_signals() -> Iterator[threading.Event]:
 EVALUATION_OPTIONS = frozenset({
     "benchmark", "data_root", "sequence", "limit_tasks", "test_per_class", "check_counts", "model", "pretrained",
     "template", "protocol", "device", "precision", "eval_batch_size", "workers", "cache_gib",
+    "pack_dir", "pack_size",
 })  # fmt: skip
 
 
@@ -435,7 +448,10 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
     clip = load_clip(config.model, config.pretrained).to(device, choose_precision(config.precision, device))
     checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
     pool = thread_pool(config.workers)
-    pixels = [load_pixels(t.test, clip.preprocess, device, pool, config.cache_gib) for t in sequence.tasks]
+    packs = open_packs(config, pool, clip.preprocess)
+    if packs:
+        sequence = packs.packed(sequence, train=False)
+    pixels = [load_pixels(t.test, clip.preprocess, device, pool, config.cache_gib, packs=packs) for t in sequence.tasks]
     with progress("testing", sum(map(len, pixels))) as advance:
         rows = accuracy_rows(
             inference, sequence.tasks, pixels, read_templates(known(config.template)), config.eval_batch_size,

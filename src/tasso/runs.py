@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import RunError
+from tasso.files import is_temporary, write_atomically
 from tasso.version import __version__
 
 # Options that may differ between the start of a run and its continuation: where things are and how often they are
@@ -85,7 +85,7 @@ class RunFolder:
     @staticmethod
     def _is_ours(path: Path) -> bool:
         """Is this what a run leaves behind that was killed while it made its folder?"""
-        return path.name in (".lock", "checkpoints") or (path.name.startswith(".") and path.name.endswith(".tmp"))
+        return path.name in (".lock", "checkpoints") or is_temporary(path)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -185,18 +185,6 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary neighbour, then put it in place; nothing half-written stays behind."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

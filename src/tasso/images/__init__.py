@@ -1,11 +1,16 @@
 """Pixels: decoding, holding, cropping and batching pictures."""
 
 from tasso.images.batches import Seen, Stream, View
-from tasso.images.pixels import Indices, Pixels, StackedPixels, StoredPixels, load_pixels, thread_pool
-from tasso.images.views import Preprocess
+from tasso.images.packed import PackedPixels
+from tasso.images.packs import Packs, open_packs
+from tasso.images.pixels import Pixels, StackedPixels, StoredPixels, load_pixels, thread_pool
+from tasso.images.speed import pictures_per_second
+from tasso.images.views import Indices, Preprocess
 
 __all__ = [
     "Indices",
+    "PackedPixels",
+    "Packs",
     "Pixels",
     "Preprocess",
     "Seen",
@@ -14,5 +19,7 @@ __all__ = [
     "Stream",
     "View",
     "load_pixels",
+    "open_packs",
+    "pictures_per_second",
     "thread_pool",
 ]

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.images.pixels import Indices, Pixels, StackedPixels
-from tasso.images.views import crop_draws
+from tasso.images.pixels import Pixels, StackedPixels
+from tasso.images.views import Indices, crop_draws
 
 View = Literal["train", "eval"]
 
@@ -34,6 +34,10 @@ class Seen:
         return Seen(self.pixels[part], self.indices[part], self.labels[part], self.places[part])
 
 
+# Pictures of a step, and on CUDA the event after which they are there.
+Ahead = tuple[Seen, torch.cuda.Event | None]
+
+
 class Stream:
     """An endless, shuffled sequence of batches from one set."""
 
@@ -52,7 +56,10 @@ class Stream:
         self.device = device
         # Pictures in memory are ready at once; those on disk are prepared one step ahead.
         self.ahead = None if isinstance(pixels, StackedPixels) else ThreadPoolExecutor(1)
-        self.pending: dict[int, Future[Seen]] = {}
+        self.side: torch.cuda.Stream | None = None
+        if self.ahead and device.type == "cuda":  # copies and crops of the next step go beside the training
+            self.side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.pending: dict[int, Future[Ahead]] = {}
         self.permutations: dict[int, Indices] = {}
 
     def indices(self, step: int) -> Indices:
@@ -79,14 +86,28 @@ class Stream:
         """The pictures of this step."""
         if self.ahead is None:
             return self._prepare(step)
-        now = self.pending.pop(step, None) or self.ahead.submit(self._prepare, step)
-        self.pending = {step + 1: self.ahead.submit(self._prepare, step + 1)}
-        return now.result()
+        now = self.pending.pop(step, None) or self.ahead.submit(self._prepare_aside, step)
+        self.pending = {step + 1: self.ahead.submit(self._prepare_aside, step + 1)}
+        seen, ready = now.result()
+        if ready is not None:
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(ready)
+            for tensor in (seen.pixels, seen.labels, seen.places):
+                tensor.record_stream(current)  # else the side stream might write there before this one has read
+        return seen
 
     def close(self) -> None:
         """Stop preparing ahead."""
         if self.ahead is not None:
             self.ahead.shutdown(wait=True, cancel_futures=True)
+
+    def _prepare_aside(self, step: int) -> Ahead:
+        """Beside what the training stream does; the event tells it when the pictures are there."""
+        if self.side is None:
+            return self._prepare(step), None
+        with torch.cuda.stream(self.side):
+            seen = self._prepare(step)
+            return seen, self.side.record_event()
 
     def _prepare(self, step: int) -> Seen:
         indices = self.indices(step)

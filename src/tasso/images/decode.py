@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zipfile
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -11,14 +13,26 @@ from tasso.errors import DataError
 from tasso.tasks.task import Array, ImageSet
 
 
+class CorruptPictureError(DataError):
+    """What is stored is no picture, or a damaged one. To read it once more would not help."""
+
+
 def decode(images: ImageSet, index: int) -> Array:
     """Pixels of one picture: height × width × 3, uint8. An error names the picture."""
     key = images.keys[index]
+    where = images.source.describe(key)
     try:
         stored = images.source.read(key)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise CorruptPictureError(f"{where}: not a readable picture: {error}") from None
+    except Exception as error:  # no rights, no memory, no such file: the picture itself may be fine
+        raise DataError(f"{where}: not a readable picture: {error}") from None
+    try:
         return stored if isinstance(stored, np.ndarray) else pixels_of(io.BytesIO(stored))
-    except Exception as error:  # Pillow and zipfile raise errors of many kinds for a damaged file
-        raise DataError(f"{images.source.describe(key)}: not a readable picture: {error}") from None
+    except MemoryError:
+        raise DataError(f"{where}: not enough memory for this picture") from None
+    except Exception as error:  # Pillow raises errors of many kinds for a damaged file
+        raise CorruptPictureError(f"{where}: not a readable picture: {error}") from None
 
 
 def pixels_of(file: io.BytesIO | str) -> Array:

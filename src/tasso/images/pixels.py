@@ -1,4 +1,4 @@
-"""Pictures ready to be looked at: held in memory when small and of one size, else read when wanted."""
+"""Pictures ready to be looked at: held in memory when small and of one size, else read or decoded when wanted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from PIL import Image
 from torch import Tensor
 
 from tasso.images.decode import decode
+from tasso.images.packed import PackedPixels
+from tasso.images.packs import Packs
 from tasso.images.views import (
     Boxes,
+    Indices,
     Preprocess,
     centre_offset,
     crop_and_resize,
@@ -26,7 +29,6 @@ from tasso.images.views import (
 )
 from tasso.tasks.task import Array, ImageSet
 
-Indices = npt.NDArray[np.int64]
 PIL_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
@@ -117,8 +119,16 @@ def load_pixels(
     pool: ThreadPoolExecutor,
     limit_gib: float,
     on_progress: Callable[[int], Any] = lambda count: None,
+    packs: Packs | None = None,
 ) -> Pixels:
-    """Pictures in memory when they are all of one size and fit the limit, else read when wanted."""
+    """Pictures in memory when they are all of one size and fit the limit, else read when wanted: from their packs, if
+    they have some."""
+    if packs and (places := packs.find(images)) is not None:
+        packed = PackedPixels(places, preprocess, device, pool)
+        if not packed.one_size or packed.nbytes > limit_gib * 2**30:
+            return packed
+        on_progress(len(images))
+        return StackedPixels(torch.from_numpy(packed.stack()).to(device), preprocess)
     first = decode(images, 0)
     if first.nbytes * len(images) <= limit_gib * 2**30:
         stack = np.empty((len(images), *first.shape), dtype=np.uint8)

@@ -7,6 +7,8 @@ rounds to bytes after each pass, here nothing is rounded.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -18,11 +20,16 @@ from torch import Tensor
 
 Interpolation = Literal["bicubic", "bilinear"]
 ResizeMode = Literal["shortest", "squash"]
+Indices = npt.NDArray[np.int64]
+Numbers = Indices | npt.NDArray[np.float64]
 
 # RandomResizedCrop of the authors: area 0.9–1.0, torchvision's default aspect ratios, ten attempts.
 CROP_AREA = (0.9, 1.0)
 CROP_RATIO = (3 / 4, 4 / 3)
 CROP_ATTEMPTS = 10
+
+FILTER_WIDTH = {"bicubic": 2.0, "bilinear": 1.0}  # how far a filter reaches on both sides, unstretched
+BAND = 56  # samples that a CPU computes at once
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,21 @@ class Preprocess:
 class Boxes:
     """Regions of pictures, in pixels."""
 
-    top: npt.NDArray[np.int64]
-    left: npt.NDArray[np.int64]
-    height: npt.NDArray[np.int64]
-    width: npt.NDArray[np.int64]
+    top: Numbers
+    left: Numbers
+    height: Numbers
+    width: Numbers
 
     def __len__(self) -> int:
         return len(self.top)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Heights and widths of pictures."""
+
+    height: Indices
+    width: Indices
 
 
 def crop_draws(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
@@ -55,7 +70,7 @@ def crop_draws(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
     return rng.random((count, CROP_ATTEMPTS, 4))
 
 
-def random_boxes(draws: npt.NDArray[np.float64], height: npt.NDArray[np.int64], width: npt.NDArray[np.int64]) -> Boxes:
+def random_boxes(draws: npt.NDArray[np.float64], height: Indices, width: Indices) -> Boxes:
     """torchvision's RandomResizedCrop: the first of ten attempts that fits, else the centre."""
     area = (height * width)[:, None] * (CROP_AREA[0] + draws[..., 0] * (CROP_AREA[1] - CROP_AREA[0]))
     low, high = np.log(CROP_RATIO[0]), np.log(CROP_RATIO[1])
@@ -76,68 +91,119 @@ def random_boxes(draws: npt.NDArray[np.float64], height: npt.NDArray[np.int64], 
     )
 
 
-def _centre_boxes(height: npt.NDArray[np.int64], width: npt.NDArray[np.int64]) -> Boxes:
+def _centre_boxes(height: Indices, width: Indices) -> Boxes:
     ratio = width / height
     w = np.where(ratio > CROP_RATIO[1], np.rint(height * CROP_RATIO[1]).astype(np.int64), width)
     h = np.where(ratio < CROP_RATIO[0], np.rint(width / CROP_RATIO[0]).astype(np.int64), height)
     return Boxes((height - h) // 2, (width - w) // 2, h, w)
 
 
-def _filter(t: Tensor, interpolation: Interpolation) -> tuple[Tensor, float]:
-    """Filter values at distances t, and the filter's half width."""
+@dataclass(frozen=True)
+class Span:
+    """What a view takes from each picture along one side, in pixels of the picture as it is held.
+
+    The pixels from `start` to `start + length` are resized to `whole` samples, and the view shows `size` of these from
+    `offset` on. Positions may lie between pixels: a picture may be held smaller than the one that a crop was drawn for.
+    """
+
+    start: Numbers
+    length: Numbers
+    whole: Numbers
+    offset: Numbers
+    size: int
+
+    @property
+    def scale(self) -> npt.NDArray[np.float64]:
+        """Pixels a sample."""
+        return np.asarray(self.length / self.whole, dtype=np.float64)
+
+    def part(self, places: slice) -> Span:
+        """The same for some of the pictures."""
+        return Span(self.start[places], self.length[places], self.whole[places], self.offset[places], self.size)
+
+    def moved(self, by: Indices) -> Span:
+        """The same after each picture has lost its first `by` pixels."""
+        return Span(self.start - by, self.length, self.whole, self.offset, self.size)
+
+    def reach(
+        self, source: int | Indices, interpolation: Interpolation, first: int = 0, count: int | None = None
+    ) -> tuple[Indices, Indices]:
+        """The pixels, from … to, that `count` samples of the view from `first` on depend on.
+
+        One pixel more than the filter's width on both sides, so that what rounding adds to it are still real pixels.
+        """
+        margin = FILTER_WIDTH[interpolation] * np.maximum(self.scale, 1) + 1
+        begin = self.start + (self.offset + first) * self.scale
+        end = begin + (self.size - first if count is None else count) * self.scale
+        low = np.floor(np.maximum(begin - margin, self.start)).astype(np.int64)
+        high = np.ceil(np.minimum(end + margin, self.start + self.length)).astype(np.int64)
+        return np.clip(low, 0, source), np.clip(high, 0, source)
+
+
+def crop_spans(boxes: Boxes, preprocess: Preprocess) -> tuple[Span, Span]:
+    """Rows and columns of the training view: each picture's box becomes the whole view."""
+    whole, none = np.full(len(boxes), preprocess.size), np.zeros(len(boxes), dtype=np.int64)
+    return (
+        Span(boxes.top, boxes.height, whole, none, preprocess.size),
+        Span(boxes.left, boxes.width, whole, none, preprocess.size),
+    )
+
+
+def centre_spans(held: Sizes, original: Sizes, preprocess: Preprocess) -> tuple[Span, Span]:
+    """Rows and columns of the evaluation view of pictures that are held in the first sizes and were of the others."""
+    sides = zip(original.height.tolist(), original.width.tolist(), strict=True)
+    target = np.array([resized(height, width, preprocess) for height, width in sides], dtype=np.int64).reshape(-1, 2)
+
+    def span(length: Indices, whole: Indices) -> Span:
+        offset = np.array([centre_offset(side, preprocess.size) for side in whole.tolist()], dtype=np.int64)
+        return Span(np.zeros(len(length), dtype=np.int64), length, whole, offset, preprocess.size)
+
+    return span(held.height, target[:, 0]), span(held.width, target[:, 1])
+
+
+def _filter(t: Tensor, interpolation: Interpolation) -> Tensor:
+    """Filter values at distances t."""
     t = t.abs()
     if interpolation == "bilinear":
-        return (1 - t).clamp(min=0), 1.0
+        return (1 - t).clamp(min=0)
     a = -0.5
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = (((t - 5) * t + 8) * t - 4) * a
-    return torch.where(t < 1, near, torch.where(t < 2, far, torch.zeros_like(t))), 2.0
+    return torch.where(t < 1, near, torch.where(t < 2, far, torch.zeros_like(t)))
 
 
-def resize_weights(start: Tensor, length: Tensor, source: int, target: int, interpolation: Interpolation) -> Tensor:
-    """Weights (n × target × source) that resize source[start : start + length] to `target` samples, antialiased.
+def resize_weights(span: Span, source: int, interpolation: Interpolation, device: torch.device) -> Tensor:
+    """Weights (n × size × source) that make the view from `source` pixels, antialiased; zero outside each span.
 
-    Args:
-        start: first sample of each region, shape (n,).
-        length: samples in each region, shape (n,).
+    Only the few pixels that a sample depends on are computed, then put into their places among the zeros.
     """
-    start, length = start.float()[:, None, None], length.float()[:, None, None]
-    scale = length / target
-    centre = start + (torch.arange(target, device=start.device)[None, :, None] + 0.5) * scale
-    position = torch.arange(source, device=start.device)[None, None, :]
-    weights, _ = _filter((position + 0.5 - centre) / scale.clamp(min=1), interpolation)
-    weights = weights * ((position >= start) & (position < start + length))
-    return weights / weights.sum(-1, keepdim=True)
+    numbers = np.stack([span.start, span.length, span.whole, span.offset]).astype(np.float32)
+    start, length, whole, offset = torch.from_numpy(numbers).to(device, non_blocking=True)[:, :, None, None]
+    scale = length / whole
+    stretch = scale.clamp(min=1)  # a filter is widened to shrink a picture, never narrowed
+    centre = start + (torch.arange(span.size, device=device)[None, :, None] + offset + 0.5) * scale
+    taps = 3 + math.ceil(2 * FILTER_WIDTH[interpolation] * max(1.0, float(span.scale.max())))
+    first = (centre - FILTER_WIDTH[interpolation] * stretch - 0.5).floor()
+    position = first + torch.arange(taps, device=device)
+    weights = _filter((position + 0.5 - centre) / stretch, interpolation)
+    inside = (position + 0.5 >= start) & (position + 0.5 < start + length) & (position >= 0) & (position < source)
+    places = position.clamp(0, source - 1).long()
+    weights = torch.zeros(len(start), span.size, source, device=device).scatter_add_(-1, places, weights * inside)
+    return weights.div_(weights.sum(-1, keepdim=True))
 
 
 def crop_and_resize(pixels: Tensor, boxes: Boxes, preprocess: Preprocess) -> Tensor:
     """Cut one box out of each picture (n × 3 × height × width, uint8) and resize it; values in 0 … 1."""
-    height, width, device = pixels.shape[-2], pixels.shape[-1], pixels.device
-
-    def weights(start: npt.NDArray[np.int64], length: npt.NDArray[np.int64], source: int) -> Tensor:
-        begin, size = torch.from_numpy(np.stack([start, length])).to(device, non_blocking=True)
-        return resize_weights(begin, size, source, preprocess.size, preprocess.interpolation)
-
-    rows, columns = weights(boxes.top, boxes.height, height), weights(boxes.left, boxes.width, width)
-    return _resample(pixels, rows, columns)
+    return resample(pixels, *crop_spans(boxes, preprocess), preprocess)
 
 
 def resize_and_centre(pixels: Tensor, preprocess: Preprocess) -> Tensor:
     """The evaluation view: resize (shortest side, or both when squashing), then cut out the centre."""
-    height, width, size = pixels.shape[-2], pixels.shape[-1], preprocess.size
-    if (height, width) == (size, size):
+    height, width = pixels.shape[-2:]
+    if (height, width) == (preprocess.size, preprocess.size):
         return pixels.float() / 255
-    target = resized(height, width, preprocess)
-
-    def weights(source: int, length: int) -> Tensor:
-        zero, full = (
-            torch.zeros(1, device=pixels.device),
-            torch.full((1,), float(source), device=pixels.device),
-        )
-        offset = centre_offset(length, size)
-        return resize_weights(zero, full, source, length, preprocess.interpolation)[:, offset : offset + size]
-
-    return _resample(pixels, weights(height, target[0]), weights(width, target[1]))
+    one = Sizes(np.array([height]), np.array([width]))  # all pictures are of one size: one matrix a side will do
+    return resample(pixels, *centre_spans(one, one, preprocess), preprocess)
 
 
 def centre_offset(length: int, size: int) -> int:
@@ -155,16 +221,43 @@ def resized(height: int, width: int, preprocess: Preprocess) -> tuple[int, int]:
     return int(size * height / width), size
 
 
-def _resample(pixels: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    picture = pixels.float() / 255
-    picture = picture @ columns.transpose(1, 2)[:, None]
-    return (rows[:, None] @ picture).clamp(0, 1)
+def resample(pixels: Tensor, rows: Span, columns: Span, preprocess: Preprocess) -> Tensor:
+    """What the spans take from each picture (n × 3 × height × width, uint8); values in 0 … 1.
+
+    Pictures of different sizes lie in the upper left corners of their places; what is beside them is not looked at.
+    """
+    height, width, filter_ = *pixels.shape[-2:], preprocess.interpolation
+    picture = pixels.float().div_(255)
+    right = resize_weights(columns, width, filter_, pixels.device)[:, None].mT
+    parts = [picture[..., band] @ right[..., band, at] for at, band in _bands(columns, width, filter_, pixels.device)]
+    picture = _joined(parts, -1)
+    left = resize_weights(rows, height, filter_, pixels.device)[:, None]
+    parts = [left[..., at, band] @ picture[..., band, :] for at, band in _bands(rows, height, filter_, pixels.device)]
+    return _joined(parts, -2).clamp_(0, 1)
+
+
+def _bands(
+    span: Span, source: int, interpolation: Interpolation, device: torch.device
+) -> Iterator[tuple[slice, slice]]:
+    """Samples of the view, and the pixels that they depend on. The weights are zero but for a band along the diagonal:
+    a CPU gains by leaving out most of the zeros, a GPU by doing all in one product."""
+    if device.type != "cpu" or span.size < 2 * BAND:
+        yield slice(0, span.size), slice(0, source)
+        return
+    for first in range(0, span.size, BAND):
+        count = min(BAND, span.size - first)
+        low, high = span.reach(source, interpolation, first, count)
+        yield slice(first, first + count), slice(int(low.min()), int(high.max()))
+
+
+def _joined(parts: list[Tensor], side: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, side)
 
 
 def normalise(pictures: Tensor, preprocess: Preprocess) -> Tensor:
     """Subtract the model's mean and divide by its deviation, channel by channel."""
     mean, std = _statistics(preprocess, pictures.device)
-    return (pictures - mean) / std
+    return (pictures - mean).div_(std)
 
 
 @cache

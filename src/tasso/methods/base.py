@@ -32,6 +32,9 @@ class RunInfo:
     reference_names: tuple[str, ...] = ()
     reference_texts: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
+    # All tasks that are to be learned, in their order.
+    tasks: tuple[Task, ...] = ()
+    seed: int = 0
     # A folder for files of the method's own.
     folder: Path | None = None
 
@@ -129,8 +132,6 @@ class Method:
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 5e-4}
     # Hyper-parameters that are None until a protocol is chosen.
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {"code": {}, "paper": {}}
-    # Is a batch more than the sum of its pictures? Then it cannot be learned in parts.
-    whole_batch: ClassVar[bool] = False
     # Is the result a CLIP model like any other, which open_clip can load?
     plain_model: ClassVar[bool] = True
 
@@ -147,9 +148,17 @@ class Method:
         return "visual"
 
     @property
+    def whole_batch(self) -> bool:
+        """Is a batch more than the sum of its pictures? Then it cannot be learned in parts."""
+        return False
+
+    @property
     def stand_in(self) -> str:
         """Words that tables must show, when something stands in for what the method's authors use."""
         return ""
+
+    def settle(self) -> None:
+        """Replace hyper-parameters that say `auto` by what that means on this machine."""
 
     def wants(self) -> tuple[Wanted, ...]:
         """Pictures beside the task's own."""
@@ -204,6 +213,10 @@ class Method:
 
     def end_task(self) -> None:
         """Finish: what this leaves in the model is saved, tested and passed on."""
+
+    def leave_task(self) -> None:
+        """Let go of the task's pictures, after what lasts has been saved."""
+        self.task = dataclasses.replace(self.task, train=None, read=None)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors that change with the steps of a task."""

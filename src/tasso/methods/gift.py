@@ -29,7 +29,7 @@ from tasso.losses import (
 )
 from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Towers, Wanted, numbers, register
 from tasso.progress import progress
-from tasso.synthetic import STAND_INS, Generator, build_generator
+from tasso.synthetic import STAND_INS, Generator, Request, build_generator
 from tasso.tasks import ImageSet
 
 
@@ -58,7 +58,6 @@ class Gift(Method):
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "each term and the consolidation against float64 re-computations; not against its code"
     teachers: ClassVar[str] = "previous task's model"
-    whole_batch: ClassVar[bool] = True  # pictures and texts of a batch are compared with each other
     # lr and no weight decay: its authors' code. Batches, steps, schedule and prompts: the common protocol.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
 
@@ -75,6 +74,10 @@ class Gift(Method):
         return "both"
 
     @property
+    def whole_batch(self) -> bool:
+        return True  # pictures and texts of a batch are compared with each other
+
+    @property
     def stand_in(self) -> str:
         return STAND_INS.get(self.generator, "")
 
@@ -85,30 +88,42 @@ class Gift(Method):
     def extras(self, clip: Clip) -> Extras:
         model, teacher = numbers(clip.parameters_of("both")), numbers(clip.parameters_of("visual"))
         copies = 2 * (self.consolidation > 0)  # where the weights were, and how much each matters
+        copies += self.generator == "retrieval"  # the pretrained model, for its texts
         return Extras(held=teacher + copies * model, remark=f"{self.images:,} synthetic pictures a task")
 
-    def check(self, clip: Clip) -> None:
-        try:
-            self._generator(clip).check()
-        except ConfigError as error:
-            message = str(error)  # in the generator's own words
-            key = "method.generator_" if message.startswith("source:") else "method."
-            raise ConfigError(key + message) from None
-
-    def _generator(self, clip: Clip) -> Generator:
-        return build_generator(
-            self.generator,
-            source=self.generator_source,
-            steps=self.generation_steps,
-            guidance=self.guidance,
-            device=clip.device,
-            encode_texts=clip.encode_texts,
-        )
-
     def begin_run(self, run: RunInfo) -> None:
-        self.run = run
+        """Prompts of all tasks are known from the start, so all that can go wrong with them is found now."""
         # Retrieval compares texts as the pretrained model sees them, in every task and after every resume.
         self.pairs = self._generator(self.clip.copy() if self.generator == "retrieval" else self.clip)
+        self.requests = [self._request(run, index) for index in range(len(run.tasks))]
+        try:
+            self.pairs.check(self.requests)
+        except ConfigError as error:
+            raise _in_our_words(error) from None
+
+    def _generator(self, clip: Clip) -> Generator:
+        try:
+            return build_generator(
+                self.generator,
+                source=self.generator_source,
+                steps=self.generation_steps,
+                guidance=self.guidance,
+                device=clip.device,
+                encode_texts=clip.encode_texts,
+            )
+        except ConfigError as error:
+            raise _in_our_words(error) from None
+
+    def _request(self, run: RunInfo, index: int) -> Request:
+        """Pictures for task `index`: of classes learned before it and of those of the reference set."""
+        names = [*run.reference_names, *(name for task in run.tasks[:index] for name in task.class_names)]
+        if not names:
+            raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
+        pool = prompts(names, run.templates[:1])
+        draws = np.random.default_rng((run.seed, index)).integers(len(pool), size=self.images)
+        # As the code numbers them; its 42 is a seed. Generators take 63 bits.
+        seeds = tuple((number + 100_000 * index + 10_000_000 * run.seed) % 2**63 for number in range(self.images))
+        return Request(tuple(pool[draw] for draw in draws), seeds, known(run.folder) / f"synthetic-{index + 1:02d}")
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
@@ -117,17 +132,9 @@ class Gift(Method):
         self.before = [weight.detach().clone() for weight in self.weights] if self.consolidation else []
 
     def pictures(self, task: TaskInfo) -> dict[str, ImageSet]:
-        """Synthetic pictures of the classes seen so far and of those of the reference set."""
-        names = [*self.run.reference_names, *(name for earlier in task.earlier for name in earlier.class_names)]
-        if not names:
-            raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
-        pool = prompts(names, task.templates[:1])
-        draws = np.random.default_rng((task.seed, task.index)).integers(len(pool), size=self.images)
-        # As the code numbers them; its 42 is a seed.
-        seeds = [number + 100_000 * task.index + 10_000_000 * task.seed for number in range(self.images)]
-        folder = known(self.run.folder) / f"synthetic-{task.index + 1:02d}"
-        with progress(f"pictures for {task.name}", self.images) as advance:
-            pairs = self.pairs.pairs([pool[draw] for draw in draws], seeds, folder, lambda n: advance(n, ""))
+        request = self.requests[task.index]
+        with progress(f"pictures for {task.name}", len(request.prompts)) as advance:
+            pairs = self.pairs.pairs(request.prompts, request.seeds, request.folder, lambda n: advance(n, ""))
         self.pair_tokens = self.clip.tokenise(pairs.texts)
         with torch.no_grad():  # the teacher's texts never change within a task
             chunks = torch.split(self.pair_tokens, 256)
@@ -163,3 +170,9 @@ class Gift(Method):
     def end_task(self) -> None:
         self.before = []
         del self.teacher
+
+
+def _in_our_words(error: ConfigError) -> ConfigError:
+    """A generator's error under the names of our options."""
+    message = str(error)
+    return ConfigError(("method.generator_" if message.startswith("source:") else "method.") + message)

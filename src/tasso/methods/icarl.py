@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.clip import Clip, mean_of_templates, prompts
+from tasso.clip import Clip, FrozenImageEncoder, mean_of_templates, prompts
 from tasso.config import known, option, require
 from tasso.errors import RunError
 from tasso.images import Pixels
@@ -51,7 +51,6 @@ class ICaRL(Method):
     source: ClassVar[str] = "ZSCL's code, with herding as iCaRL's paper has it"
     verified: ClassVar[str] = "herding, memory and loss against slow re-computations; not against a run of ZSCL's code"
     teachers: ClassVar[str] = "previous task's model (or the pretrained one)"
-    whole_batch: ClassVar[bool] = True  # the transposed term compares the pictures of a batch with each other
     # lr and no weight decay: ZSCL's code. Batches, steps, schedule and prompts: the common protocol.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
 
@@ -64,6 +63,10 @@ class ICaRL(Method):
     @property
     def towers(self) -> Towers:
         return "both"
+
+    @property
+    def whole_batch(self) -> bool:
+        return True  # the transposed term compares the pictures of a batch with each other
 
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("exemplars", "eval"),)
@@ -81,11 +84,15 @@ class ICaRL(Method):
         self.means: dict[int, Tensor] = {}
 
     def begin_run(self, run: RunInfo) -> None:
-        self.pretrained = self.clip.frozen_image_encoder() if self.teacher == "pretrained" else None
+        self.pretrained: FrozenImageEncoder | None = None
+        if self.teacher == "pretrained":  # what it makes of pictures, and of all texts that it will be asked for
+            self.pretrained = self.clip.frozen_image_encoder()
+            self.pretrained_texts = [self.clip.encode_classes(task.class_names, run.templates) for task in run.tasks]
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
-        self.previous = self.pretrained or self.clip.frozen_image_encoder()
+        self.tutor = self.pretrained or self.clip.frozen_image_encoder()
+        self.tutor_texts = self.pretrained_texts[task.index] if self.pretrained else self.class_embeddings
         names = [name for earlier in task.earlier for name in earlier.class_names]
         self.seen_tokens = self.clip.tokenise(prompts([*names, *task.class_names], task.templates))
 
@@ -112,8 +119,8 @@ class ICaRL(Method):
         if exemplars is None:  # the first task is plain fine-tuning
             return {"ce": self._cross_entropy(self.clip.encode_images(batch.task.pixels), batch.task.labels)}
         features, student = self.clip.encode_together(batch.task.pixels, exemplars.pixels)
-        texts = self.scale * self.class_embeddings.mT
-        teacher = self.previous.encode_images(exemplars.pixels)
+        texts = self.scale * self.tutor_texts.mT
+        teacher = self.tutor.encode_images(exemplars.pixels)
         forth, back = distillation_both_ways(teacher @ texts, student @ texts, self.temperature)
         terms = {
             "ce": self._cross_entropy(features, batch.task.labels),

@@ -32,7 +32,6 @@ class LearningWithoutForgetting(Method):
     source: ClassVar[str] = "ZSCL's code"
     verified: ClassVar[str] = "loss against a float64 re-computation; not against a run of ZSCL's code"
     teachers: ClassVar[str] = "previous task's model"
-    whole_batch: ClassVar[bool] = True  # the transposed term compares the pictures of a batch with each other
     # lr and no weight decay: ZSCL's code. Batches, steps, schedule and prompts are those of the common protocol.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
 
@@ -44,6 +43,10 @@ class LearningWithoutForgetting(Method):
     @property
     def towers(self) -> Towers:
         return "both"
+
+    @property
+    def whole_batch(self) -> bool:
+        return True  # the transposed term compares the pictures of a batch with each other
 
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("current", "eval"),)

@@ -22,7 +22,7 @@ from tasso.losses import cross_entropy
 from tasso.methods.base import Batch, Extras, Group, Method, RunInfo, TaskInfo, Towers, Wanted, register
 from tasso.methods.moe.adapters import PLAIN, Adapters, Design, find_sites, fitting
 from tasso.methods.moe.experts import expert_shapes
-from tasso.methods.moe.features import ALEXNET_DIM, Kind, alexnet_file
+from tasso.methods.moe.features import ALEXNET_DIM, Kind, alexnet_file, load_alexnet
 from tasso.methods.moe.routed import RoutedInference
 from tasso.methods.moe.selector import Recipe, TaskSelector
 
@@ -101,6 +101,9 @@ class MoEAdapters(Method):
             return "alexnet" if alexnet_file().is_file() else "clip"
         return self.selector_features
 
+    def settle(self) -> None:
+        self.selector_features = self._kind
+
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("reference", "eval", each_step=False),)
 
@@ -111,6 +114,8 @@ class MoEAdapters(Method):
                 f"method.selector_features: AlexNet's weights are not on this machine; put torchvision's file at "
                 f"{alexnet_file()}, or choose clip"
             )
+        if self._kind == "alexnet":
+            load_alexnet(alexnet_file())  # a damaged file is found now, not after the first task
 
     def extras(self, clip: Clip) -> Extras:
         widths = [site.width for site in find_sites(clip)]
@@ -149,7 +154,7 @@ class MoEAdapters(Method):
             log.warning("task %s: all experts are frozen, so only its router learns; more --method.experts", task.name)
 
     def _new_selector(self) -> TaskSelector:
-        if self.selector_features == "auto" and self._kind == "clip":
+        if self._kind == "clip" and not alexnet_file().is_file():
             log.info("moe-adapters: no AlexNet at %s, so the task selector sees CLIP's embeddings", alexnet_file())
         return TaskSelector(self.clip, self._kind, self._recipe, self.routing == "per_batch")
 

@@ -42,6 +42,10 @@ class SelectAndDistill(Method):
         for key in ("previous_weight", "pretrained_weight", "sharpness", "threshold"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
 
+    @property
+    def whole_batch(self) -> bool:
+        return self.selection == "batch_mean"
+
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("reference"),)
 

@@ -44,7 +44,6 @@ class ZeroShotContinualLearning(Method):
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "loss and mean against float64 re-computations; not against a run of its authors' code"
     teachers: ClassVar[str] = "the pretrained model"
-    whole_batch: ClassVar[bool] = True  # the transposed term compares the pictures of a batch with each other
     # lr and no weight decay: its authors' code. Batches, steps, schedule and prompts: the common protocol.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
 
@@ -59,6 +58,10 @@ class ZeroShotContinualLearning(Method):
     @property
     def towers(self) -> Towers:
         return "both"
+
+    @property
+    def whole_batch(self) -> bool:
+        return True  # the transposed term compares the pictures of a batch with each other
 
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("reference", self.reference_view),)

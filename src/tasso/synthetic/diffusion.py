@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from tasso.errors import ConfigError, DataError, ModelError
-from tasso.synthetic.generator import OnProgress, Pairs, collect, silent
-from tasso.synthetic.listing import Row, is_temporary, read_listing, write_atomically
+from tasso.files import is_temporary, write_atomically
+from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
+from tasso.synthetic.listing import Row, read_listing
 from tasso.tasks.annotated import FolderSource
 
 log = logging.getLogger("tasso")
@@ -25,7 +26,7 @@ DEFAULT_MODEL = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 # GIFT's authors keep the pipeline's own scheduler for 50 steps and take DPM-Solver for fewer.
 DPM_BELOW = 50
 MODEL_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
-Request = tuple[str, int]
+Asked = tuple[str, int]
 
 
 class DiffusionGenerator:
@@ -42,7 +43,9 @@ class DiffusionGenerator:
         self.model, self.steps, self.guidance = model, steps, guidance
         self.batch_size, self.device = batch_size, device
 
-    def check(self) -> None:
+    def check(self, requests: Sequence[Request] = ()) -> None:
+        if requests and all(self._is_complete(request) for request in requests):
+            return
         for package in ("diffusers", "transformers"):
             if importlib.util.find_spec(package) is None:
                 raise _not_installed(package)
@@ -79,13 +82,18 @@ class DiffusionGenerator:
             log.info("%s: %d of %d pictures are black or were flagged; left out", folder, dropped, len(rows))
         return pairs
 
+    def _is_complete(self, request: Request) -> bool:
+        """Are all its pictures there? Then neither diffusers nor the model is needed."""
+        wanted = list(zip(request.prompts, request.seeds, strict=True))
+        return not _to_do(request.folder, wanted, self._rows(request.folder, wanted))
+
     # -- the folder ------------------------------------------------------------------------------------------
 
     @property
     def _settings(self) -> dict[str, Any]:
         return {"model": self.model, "steps": self.steps, "guidance": self.guidance}
 
-    def _rows(self, folder: Path, wanted: Sequence[Request]) -> list[Row]:
+    def _rows(self, folder: Path, wanted: Sequence[Asked]) -> list[Row]:
         """What the folder's index holds, or an error if it is not the beginning of this request."""
         about, index = folder / "generator.json", folder / "pairs.jsonl"
         advice = "Choose another folder or delete this one"
@@ -110,7 +118,7 @@ class DiffusionGenerator:
                 )
         return rows
 
-    def _fill(self, folder: Path, wanted: Sequence[Request], on_progress: OnProgress) -> list[Row]:
+    def _fill(self, folder: Path, wanted: Sequence[Asked], on_progress: OnProgress) -> list[Row]:
         """Make what is missing. Pictures come before the lines that name them."""
         rows = self._rows(folder, wanted)  # again: another process may have been at work before the lock was ours
         for path in folder.iterdir():
@@ -167,7 +175,7 @@ class DiffusionGenerator:
         half = self.device.type == "cuda"
         return pipeline.to(self.device, torch.float16 if half else torch.float32)
 
-    def _make(self, pipeline: Any, requests: Sequence[Request]) -> list[tuple[Any, str]]:
+    def _make(self, pipeline: Any, requests: Sequence[Asked]) -> list[tuple[Any, str]]:
         """A picture for each request, and why it is dropped, or ""."""
         made = pipeline(
             [prompt for prompt, _ in requests],
@@ -202,7 +210,7 @@ def _not_installed(package: str) -> ConfigError:
     )
 
 
-def _to_do(folder: Path, wanted: Sequence[Request], rows: Sequence[Row]) -> list[int]:
+def _to_do(folder: Path, wanted: Sequence[Asked], rows: Sequence[Row]) -> list[int]:
     """Places of the requests that have no line yet, or whose picture has been deleted."""
     gone = [i for i, row in enumerate(rows[: len(wanted)]) if row.file and not (folder / row.file).is_file()]
     return [*gone, *range(len(rows), len(wanted))]

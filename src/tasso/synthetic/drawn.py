@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
-from tasso.synthetic.generator import OnProgress, Pairs, collect, silent
+from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.tasks import atlas
 from tasso.tasks.atlas.canvas import Camera, Canvas, Dice, Look, develop
 from tasso.tasks.atlas.registry import Pose
@@ -48,7 +48,7 @@ class AtlasGenerator:
 
     stand_in: str = "drawn pictures"
 
-    def check(self) -> None:
+    def check(self, requests: Sequence[Request] = ()) -> None:
         pass
 
     def pairs(

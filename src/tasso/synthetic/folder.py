@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasso.errors import ConfigError, DataError
-from tasso.synthetic.generator import OnProgress, Pairs, collect, silent
+from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.synthetic.listing import Row, find_listing, read_listing, require_files
 from tasso.tasks.annotated import FolderSource
 
@@ -24,7 +24,7 @@ class FolderGenerator:
     def __init__(self, source: Path) -> None:
         self.source = source
 
-    def check(self) -> None:
+    def check(self, requests: Sequence[Request] = ()) -> None:
         if not self.source.is_dir():
             raise ConfigError(f"source: no such folder: {self.source}. There must lie {LAYOUT}")
         folders = [self.source, *sorted(path for path in self.source.iterdir() if path.is_dir())]
@@ -33,6 +33,8 @@ class FolderGenerator:
             raise ConfigError(f"source: nothing to use in {self.source} or a folder in it. There must lie {LAYOUT}")
         for listing in listings:
             _read(listing)
+        for request in requests:
+            self.pairs(request.prompts, request.seeds, request.folder)
 
     def pairs(
         self, prompts: Sequence[str], seeds: Sequence[int], folder: Path, on_progress: OnProgress = silent

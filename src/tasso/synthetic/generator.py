@@ -26,13 +26,22 @@ class Pairs:
     texts: tuple[str, ...]  # the different prompts that have at least one picture
 
 
+@dataclass(frozen=True)
+class Request:
+    """Pictures of one task: a prompt and a seed (at least 0) for each, and a folder for this request alone."""
+
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    folder: Path
+
+
 class Generator(Protocol):
     """Where pictures for prompts come from."""
 
     stand_in: str  # "" for pictures made from the prompts; else what they are, in words that tables must show
 
-    def check(self) -> None:
-        """Called before anything is trained: raise what would stop `pairs` later, with what to do."""
+    def check(self, requests: Sequence[Request] = ()) -> None:
+        """Called before anything is trained: raise what would stop these requests later, with what to do."""
 
     def pairs(
         self, prompts: Sequence[str], seeds: Sequence[int], folder: Path, on_progress: OnProgress = silent

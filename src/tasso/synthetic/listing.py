@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -53,23 +52,6 @@ def require_files(rows: Sequence[Row], folder: Path) -> None:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DataError(f"{missing[0].where}: picture missing: {folder / str(missing[0].file)}{more}")
-
-
-def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let `write` fill a temporary neighbour, then put it in place. `is_temporary` knows what a kill leaves behind."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def is_temporary(path: Path) -> bool:
-    """Was this file being written by `write_atomically`?"""
-    return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
 def _json_lines(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tasso.errors import ConfigError, DataError
-from tasso.synthetic.generator import OnProgress, Pairs, collect, silent
+from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.synthetic.listing import find_listing, read_listing, require_files
 from tasso.tasks.annotated import FolderSource
 from tasso.tasks.task import Source
@@ -85,7 +85,7 @@ class RetrievalGenerator:
     def __init__(self, source: Path, encode_texts: Callable[[Sequence[str]], Tensor]) -> None:
         self.path, self.encode_texts = source, encode_texts
 
-    def check(self) -> None:
+    def check(self, requests: Sequence[Request] = ()) -> None:
         if not self.path.is_dir():
             raise ConfigError(f"source: no such folder: {self.path}. There must lie {CORPUS}")
         _ = self.corpus

@@ -31,6 +31,11 @@ class FolderSource:
     def describe(self, key: str) -> str:
         return str(self.root / key)
 
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        """Size and time of the last change."""
+        files = [(self.root / key).stat() for key in keys]
+        return [f"{file.st_size} {file.st_mtime_ns}" for file in files]
+
 
 class ZipSource:
     """Pictures inside a zip, read straight from it. ZipFile serialises the readers of several threads itself."""
@@ -47,6 +52,11 @@ class ZipSource:
 
     def describe(self, key: str) -> str:
         return f"{self.archive}:{self.prefix}{key}"
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        """Size and checksum, which the zip has at hand."""
+        entries = [self.zip.getinfo(self.prefix + key) for key in keys]
+        return [f"{entry.file_size} {entry.CRC:08x}" for entry in entries]
 
 
 def read_annotated(root: Path, name: str, prefix: str | None = None) -> Task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,14 @@ class Source(Protocol):
 
     def describe(self, key: str) -> str:
         """How to name this picture to a person."""
+
+
+@runtime_checkable
+class Stamped(Protocol):
+    """A source that tells cheaply whether its pictures have changed. Only such pictures are packed."""
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        """For each key a text that is another one when its picture has changed."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +56,18 @@ class JoinedSource:
         self.sources = tuple(sources)
 
     def read(self, key: str) -> bytes | Array:
-        source, rest = self._find(key)
+        source, rest = self.find(key)
         return source.read(rest)
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        return [key for key in keys if self._find(key)[0].missing([self._find(key)[1]])]
+        return [key for key in keys if self.find(key)[0].missing([self.find(key)[1]])]
 
     def describe(self, key: str) -> str:
-        source, rest = self._find(key)
+        source, rest = self.find(key)
         return source.describe(rest)
 
-    def _find(self, key: str) -> tuple[Source, str]:
+    def find(self, key: str) -> tuple[Source, str]:
+        """The source that holds this picture, and its key there."""
         number, _, rest = key.partition(":")
         return self.sources[int(number)], rest
 

@@ -12,6 +12,8 @@ from tasso.inference import Embedded, Inference
 from tasso.methods.moe.adapters import PLAIN, Adapters
 from tasso.methods.moe.selector import TaskSelector
 
+SHARED_BATCH = 128
+
 Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
@@ -27,7 +29,8 @@ class RoutedInference(Inference):
     def embed(self, pixels: Tensor) -> Embedded:
         self.clip.model.eval()
         with torch.no_grad():
-            routes = self.selector.routes(pixels)
+            # A shared decision is for the code's test batch of 128, whatever batch is convenient here.
+            routes = torch.cat([self.selector.routes(part) for part in torch.split(pixels, SHARED_BATCH)])
             with self.adapters.routed(routes):
                 return Embedded(self.clip.encode_images(pixels), routes)
 

@@ -1,0 +1,89 @@
+"""Clocks, counters and the facts of the machine."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from tasso.runs import versions
+
+# Sized for two CPU cores and a minute: options of a run, and how often each thing is done.
+QUICK: dict[str, Any] = {"model": "nano", "batch_size": 8, "reference_batch_size": 16, "eval_batch_size": 64}
+QUICK_ROUNDS = {"rounds": 3, "calls": 2}
+QUICK_PICTURES = {"pictures": 128}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call: the median of several rounds, and how far the rounds are apart."""
+
+    seconds: float
+    spread: float
+
+    @property
+    def milliseconds(self) -> float:
+        """Of the median round."""
+        return 1e3 * self.seconds
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def time_calls(
+    call: Callable[[], Any], device: torch.device, *, warm_up: int | None = None, rounds: int = 5, calls: int = 10
+) -> Timing:
+    """Time a call in rounds of several, after a warm-up. Waiting for the device is part of a round, not of a call."""
+    for _ in range(min(6, calls) if warm_up is None else warm_up):
+        call()
+    times = []
+    for _ in range(rounds):
+        synchronise(device)
+        started = time.perf_counter()
+        for _ in range(calls):
+            call()
+        synchronise(device)
+        times.append((time.perf_counter() - started) / calls)
+    return Timing(median(times), max(times) - min(times))
+
+
+def matmul_rate(device: torch.device, precision: torch.dtype) -> float:
+    """What the machine reaches on large square products, in TFLOP/s: the yardstick for everything else."""
+    size = 8192 if device.type == "cuda" else 1024
+    x = torch.randn(size, size, device=device).to(precision)
+    timing = time_calls(lambda: x @ x, device, warm_up=3, rounds=5, calls=10 if device.type == "cuda" else 2)
+    return 2 * size**3 / timing.seconds / 1e12
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Start counting anew, where the device counts."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes at the highest point: of the GPU since the last reset, or of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What the figures were measured on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {"device": name, "threads": torch.get_num_threads(), "versions": versions()}
+
+
+def plain(timing: Timing) -> dict[str, float]:
+    """A timing for JSON, in milliseconds."""
+    return {f"{key}_ms": round(1e3 * value, 4) for key, value in asdict(timing).items()}

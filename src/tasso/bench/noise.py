@@ -1,0 +1,64 @@
+"""Tasks of random pictures: speed does not depend on what is seen."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasso.clip import random_clip
+from tasso.config import from_dict
+from tasso.learner import Learner, resolve
+from tasso.runs import RunFolder
+from tasso.tasks import ImageSet, Task, TaskSequence
+from tasso.tasks.task import Array
+
+
+class NoiseSource:
+    """Keys are seeds."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def read(self, key: str) -> Array:
+        return np.random.default_rng(int(key)).integers(0, 256, (self.size, self.size, 3), dtype=np.uint8)
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        return []
+
+    def describe(self, key: str) -> str:
+        return f"noise:{key}"
+
+
+def noise(count: int, size: int, classes: int = 1) -> ImageSet:
+    """So many random pictures with labels in turn."""
+    return ImageSet(NoiseSource(size), tuple(map(str, range(count))), np.arange(count, dtype=np.int64) % classes)
+
+
+def noise_sequence(size: int, classes: int, pictures: int, test: int) -> TaskSequence:
+    """Two tasks, so that methods with a memory have something to remember in the second."""
+    tasks = tuple(
+        Task(
+            name,
+            tuple(f"{name} thing number {label}" for label in range(classes)),
+            noise(pictures, size, classes),
+            noise(1, size),
+            noise(test, size, classes),
+        )
+        for name in ("first", "second")
+    )
+    names = tuple(f"other thing number {label}" for label in range(200))
+    return TaskSequence("noise", "noise", tasks, noise(pictures, size), names)
+
+
+def noise_learner(options: dict[str, Any], *, classes: int, pictures: int, test: int = 1) -> Learner:
+    """A learner with a random model on random pictures, a little larger than the model wants them, as packs are."""
+    config, method = resolve(from_dict({"out": str(Path(tempfile.mkdtemp()) / "run"), **options}, "bench"))
+    clip = random_clip(config.model)
+    folder = RunFolder(config.out)
+    folder.checkpoints.mkdir(parents=True)
+    size = round(clip.preprocess.size * 256 / 224)
+    return Learner(config, method, folder, noise_sequence(size, classes, pictures, test), clip)
