@@ -218,15 +218,18 @@ def test_student_and_teacher_see_the_same_reference_pixels(
 ) -> None:
     seen: dict[type, list[Tensor]] = {Clip: [], FrozenImageEncoder: []}
 
-    def watch(cls: type, encode: Callable[[Any, Tensor], Tensor]) -> None:
+    def watch(cls: type, name: str) -> None:
+        encode = getattr(cls, name)
+
         def spy(self: Any, pixels: Tensor) -> Tensor:
             seen[cls].append(pixels)
-            return encode(self, pixels)
+            result: Tensor = encode(self, pixels)
+            return result
 
-        monkeypatch.setattr(cls, "encode_images", spy)
+        monkeypatch.setattr(cls, name, spy)
 
-    watch(Clip, Clip.encode_images)
-    watch(FrozenImageEncoder, FrozenImageEncoder.encode_images)
+    watch(Clip, "_encode_own_images")
+    watch(FrozenImageEncoder, "encode_images")
     training = learner_for(quick).begin(0)
     batches = [training.streams["reference"].batch(step).pixels for step in range(2)]
     advanced(training, 2)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from tasso.errors import ConfigError, ModelError
 from tasso.images.views import Preprocess
+from tasso.processes import ALONE, Processes
 from tasso.towers import embed_pictures, embed_tokens, without_padding
 
 log = logging.getLogger("tasso")
@@ -63,6 +64,7 @@ class Clip:
         self.precision = torch.float32
         # While training only: evaluation has batches of any size, each of which would be compiled anew.
         self.compiled = False
+        self.processes = ALONE  # those that share a batch with this one while training
         self._class_embeddings: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = {}
 
     @property
@@ -102,17 +104,22 @@ class Clip:
         return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Unit embeddings of normalised pictures."""
-        return encode(embed_pictures, self.visual, pixels, self.precision, self.compiled and torch.is_grad_enabled())
+        """Unit embeddings of normalised pictures; while training, of those of all processes that share a batch."""
+        features = self._encode_own_images(pixels)
+        return self.processes.gather(features) if torch.is_grad_enabled() else features
 
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit embeddings of two sets of pictures from one forward pass."""
-        both = self.encode_images(torch.cat([first, second]))
-        return both[: len(first)], both[len(first) :]
+        """Unit embeddings of two sets of pictures from one forward pass, for training."""
+        both = self._encode_own_images(torch.cat([first, second]))
+        return self.processes.gather(both[: len(first)]), self.processes.gather(both[len(first) :])
+
+    def _encode_own_images(self, pixels: Tensor) -> Tensor:
+        compiled = self.compiled and torch.is_grad_enabled()
+        return encode(embed_pictures, self.visual, pixels, self.precision, compiled)
 
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
-        return FrozenImageEncoder(self.visual, self.precision, self.compiled)
+        return FrozenImageEncoder(self.visual, self.precision, self.compiled, self.processes)
 
     def copy(self) -> Clip:
         """The model as it is now, for use while this one changes."""
@@ -183,9 +190,11 @@ class Clip:
 class FrozenImageEncoder:
     """An image tower that never changes."""
 
-    def __init__(self, tower: nn.Module, precision: torch.dtype, compiled: bool = False) -> None:
+    def __init__(
+        self, tower: nn.Module, precision: torch.dtype, compiled: bool = False, processes: Processes = ALONE
+    ) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
-        self.precision, self.compiled = precision, compiled
+        self.precision, self.compiled, self.processes = precision, compiled, processes
         if precision != torch.float32:
             # What autocast would make of these weights in every step, made once: the same numbers.
             for module in self.tower.modules():
@@ -194,9 +203,9 @@ class FrozenImageEncoder:
                         weight.data = weight.data.to(precision)
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Unit embeddings of normalised pictures, without gradient."""
+        """Unit embeddings of normalised pictures, without gradient; of those of all processes that share a batch."""
         with torch.no_grad():
-            return encode(embed_pictures, self.tower, pixels, self.precision, self.compiled)
+            return self.processes.gather(encode(embed_pictures, self.tower, pixels, self.precision, self.compiled))
 
 
 Forward = Callable[[nn.Module, Tensor], Tensor]

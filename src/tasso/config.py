@@ -76,7 +76,9 @@ class RunConfig:
     cache_gib: float = option("keep decoded pictures of one size in memory up to this many GiB a set", 8.0)
     pack_dir: Path | None = option("folder in which pictures are packed once, so that no run decodes them again", None)
     pack_size: int = option("short side of packed pictures; smaller ones are kept as they are", 256)
-    corrupt: Literal["error", "skip"] = option("training and reference pictures that cannot be decoded", "error")
+    corrupt: Literal["error", "skip"] = option(
+        "error, or skip: leave out training and reference pictures that cannot be decoded (needs pack_dir)", "error"
+    )
 
     out: Path = option("run folder", Path("runs/tasso"))
     save_minutes: float = option("save a resume state this often", 5.0)

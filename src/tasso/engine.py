@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Hashable, Mapping
@@ -44,8 +45,11 @@ def planned_steps(rule: Protocol, images: int, batch_size: int) -> int:
 
 def choose_device(device: str) -> torch.device:
     """The device that `auto` means, or the one asked for, if it is there."""
+    own = os.environ.get("LOCAL_RANK")  # torchrun starts one process for each GPU
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and own is not None:
+        device = f"cuda:{own}"
     try:
         chosen = torch.device(device)
     except RuntimeError:
@@ -86,7 +90,7 @@ class Training:
             for parameter in group.parameters.values():
                 parameter.requires_grad_(True)
         clip.visual.train()
-        recorded = plan.cuda_graphs and clip.device.type == "cuda"
+        recorded = plan.cuda_graphs and clip.device.type == "cuda" and clip.processes.count == 1
         self.recorded: RecordedStep | None = RecordedStep(self._compute) if recorded else None
         self.peak_lr = [plan.lr if group.lr is None else group.lr for group in self.groups]
         self.optimiser = torch.optim.AdamW(
@@ -133,6 +137,8 @@ class Training:
             (torch.stack(list(terms.values())).sum() / self.plan.accumulate).backward()  # type: ignore[no-untyped-call]
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0) + term.detach() / self.plan.accumulate
+        trained = [p.grad for group in self.groups for p in group.parameters.values() if p.grad is not None]
+        self.clip.processes.average(trained)
         for group in self.groups:
             if group.name in resting:  # it keeps its moments too
                 for parameter in group.parameters.values():

@@ -47,12 +47,22 @@ class Inference:
         self, pixels: Pixels, batch_size: int = EMBED_BATCH, on_progress: Callable[[int], Any] = lambda count: None
     ) -> Embedded:
         """All pictures of a set in the evaluation view, batch by batch."""
+        among = self.clip.processes
         parts = []
-        for start in range(0, len(pixels), batch_size):
+        for number, start in enumerate(range(0, len(pixels), batch_size)):
             indices = np.arange(start, min(start + batch_size, len(pixels)))
-            parts.append(self.embed(pixels.eval_view(indices)))
+            mine = number % among.count == among.rank
+            parts.append(self.embed(pixels.eval_view(indices)) if mine else self.blank(len(indices)))
             on_progress(len(indices))
+        for number, part in enumerate(parts):  # processes take batches in turn and tell each other
+            among.share(part.features, number % among.count)
+            if part.routes is not None:
+                among.share(part.routes, number % among.count)
         return Embedded.join(parts)
+
+    def blank(self, count: int) -> Embedded:
+        """Room for so many pictures that another process embeds."""
+        return Embedded(torch.empty(count, self.clip.dim, device=self.clip.device))
 
     def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Sequence[str]) -> Tensor:
         """One row a picture, one column a class; the larger, the likelier.

@@ -10,9 +10,9 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,16 +26,19 @@ from tasso.images import Pixels, Stream, load_pixels, open_packs, thread_pool
 from tasso.inference import Inference
 from tasso.methods import Method, RunInfo, TaskInfo, build_method
 from tasso.metrics import metrics
+from tasso.processes import ALONE, Processes, check_divisible, processes
 from tasso.progress import progress
 from tasso.runs import RunFolder
 from tasso.tasks import ImageSet, Task, TaskSequence, load_sequence
 
 log = logging.getLogger("tasso")
+T = TypeVar("T")
 
 RESULTS_VERSION = 1
 METHOD_PREFIX = "method/"  # of a method's own tensors in a checkpoint; all others are the model's
 NOTE_SECONDS = 0.5  # reading a loss waits for the device, so it is done this often at most
 LOG_STEPS = 50
+ASK_STEPS = 10
 # Compiling ViT-B/16 takes about a minute and saves a third of a step of 50 ms; small models gain nothing.
 LARGE_TOWER, MANY_STEPS = 50_000_000, 5000
 
@@ -87,14 +90,20 @@ def learn(config: RunConfig) -> dict[str, Any]:
     folder is made.
     """
     config, method = resolve(config)
-    folder = RunFolder(config.out)
+    among = processes(choose_device(config.device))
+    if not among.first:
+        log.setLevel(logging.WARNING)  # what there is to say is said once
+    folder = RunFolder(config.out, writes=among.first)
     if not config.overwrite and (results := finished(folder, config)):
         log.info("%s is finished already; --overwrite repeats it", config.out)
         return results
     folder.check_usable(config)
-    learner = Learner(config, method, folder)
+    learner = Learner(config, method, folder, among=among)
     with folder.opened(config):
-        return learner.run()
+        among.wait()  # the folder is there now, and what was in it before is gone if it has to be
+        results = learner.run()
+        among.wait()  # who leaves early cuts off the others
+        return results
 
 
 def finished(folder: RunFolder, config: RunConfig) -> dict[str, Any] | None:
@@ -116,22 +125,28 @@ class Learner:
         folder: RunFolder,
         sequence: TaskSequence | None = None,
         clip: Clip | None = None,
+        among: Processes = ALONE,
     ) -> None:
         """Tasks and pretrained model are those of the configuration, unless they are given."""
+        self.among = among
+        check_divisible({key: getattr(config, key) for key in ("batch_size", "reference_batch_size")}, among)
+        if among.count > 1 and config.accumulate > 1:
+            raise ConfigError("accumulate: must be 1 with several processes, which split every batch already")
         self.config, self.method, self.folder = config, method, folder
         self.templates = read_templates(known(config.template))
         self.device = choose_device(config.device)
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)  # streams and recordings are made on the current one
         wants_reference = any(wanted.name == "reference" for wanted in method.wants())
         self.sequence = sequence or load_sequence(config, with_reference=wants_reference)
         self.clip = clip or load_clip(config.model, config.pretrained)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
+        self.clip.processes = among
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.pool = thread_pool(config.workers)
-        self.packs = open_packs(config, self.pool, self.clip.preprocess)
-        if self.packs:
-            self.sequence = self.packs.packed(self.sequence)
+        self.packs = packs = open_packs(config, self.pool, self.clip.preprocess)
+        if packs:
+            self.sequence = self._first_alone(lambda: packs.packed(self.sequence))
         self._loaded: dict[str, Pixels] = {}
         method.check(self.clip)
         method.attach(self.clip)
@@ -194,6 +209,7 @@ class Learner:
         about |= self._measured(training, about, index)
         lasting = {f"{METHOD_PREFIX}{name}": tensor for name, tensor in self.method.lasting_state().items()}
         self.folder.write_checkpoint(index, task.name, self.clip.state(self.method.towers) | lasting, about)
+        self.among.wait()  # the next task begins with reading it
         self.method.leave_task()
         self.folder.log("learned", **about)
         if asked_to_stop.is_set():
@@ -216,10 +232,22 @@ class Learner:
             train, self._pixels, self.sequence.tasks[: index + 1],
         )  # fmt: skip
         self.method.begin_task(info)
-        streams = self._streams(index, task, train, self.method.pictures(info))
+        streams = self._streams(index, task, train, self._first_alone(lambda: self.method.pictures(info)))
         # Once more: making pictures may have taken random numbers, and a resumed run does not make them again.
         torch.manual_seed(self.config.seed * 1000 + index)
-        return Training(self.clip, self.method, streams, plan)
+        training = Training(self.clip, self.method, streams, plan)
+        everything = {name: p for group in training.groups for name, p in group.parameters.items()}
+        self.among.check_same(everything, f"task {task.name!r}")
+        return training
+
+    def _first_alone(self, make: Callable[[], T]) -> T:
+        """The first process makes files that the others then find."""
+        if not self.among.first:
+            self.among.wait()
+        made = make()
+        if self.among.first:
+            self.among.wait()
+        return made
 
     def _resume(self, training: Training, index: int) -> dict[str, Any]:
         """Go on from a saved state, if there is one for this task."""
@@ -260,7 +288,7 @@ class Learner:
                         self.folder.log("step", task=task.name, step=training.step, **values)
                 advance(1, note)
                 about["seconds"] = already + now - started
-                if asked_to_stop.is_set() and not last:
+                if not last and self._someone_stops(training.step, asked_to_stop):
                     self._save_state(training, index, about)
                     raise self._stopped(f"at step {training.step} of {plan.steps} of {task.name}")
                 if not last and self._time_to_save(training.step, now - saved):
@@ -276,6 +304,12 @@ class Learner:
         if not all(math.isfinite(value) for value in values.values()):
             raise RunError(f"task {task.name!r}, step {step}: the loss is not finite ({values}); try a smaller --lr")
         return values
+
+    def _someone_stops(self, step: int, asked: threading.Event) -> bool:
+        """Asking the others waits for them, so with several processes it is done now and then."""
+        if self.among.count == 1:
+            return asked.is_set()
+        return step % ASK_STEPS == 0 and self.among.any(asked.is_set(), self.device)
 
     def _time_to_save(self, step: int, seconds: float) -> bool:
         if self.config.save_every:
@@ -295,7 +329,8 @@ class Learner:
     def _streams(self, index: int, task: Task, train: Pixels, own: Mapping[str, ImageSet]) -> dict[str, Stream]:
         """The task's pictures and those the method wants to see in each step; `own` are sets that it brings itself."""
         seed, size = (self.config.seed, index), self.config.reference_batch_size
-        streams = {"task": Stream("task", train, task.train.labels, self.config.batch_size, seed, self.device)}
+        size_of_task = self.config.batch_size
+        streams = {"task": Stream("task", train, task.train.labels, size_of_task, seed, self.device, among=self.among)}
         for name, view in ((wanted.name, wanted.view) for wanted in self.method.wants() if wanted.each_step):
             if name == "current":
                 images, pixels = task.train, train
@@ -306,7 +341,7 @@ class Learner:
                 images, pixels = own[name], self._pixels(own[name], f"{task.name} {name}")
             else:  # its own to leave out: a memory is empty in the first task
                 continue
-            streams[name] = Stream(name, pixels, images.labels, size, seed, self.device, view)
+            streams[name] = Stream(name, pixels, images.labels, size, seed, self.device, view, self.among)
         return streams
 
     def _images_per_step(self, training: Training) -> int:

@@ -33,8 +33,9 @@ MAY_CHANGE = {
 class RunFolder:
     """config.yaml, results.json, checkpoints/, state.safetensors, log.jsonl."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, writes: bool = True) -> None:
+        """Of several processes that learn one run, only one writes; for the others writing does nothing."""
+        self.path, self.writes = path, writes
         self.config_file = path / "config.yaml"
         self.results_file = path / "results.json"
         self.state_file = path / "state.safetensors"
@@ -52,6 +53,9 @@ class RunFolder:
     def opened(self, config: RunConfig) -> Iterator[None]:
         """The folder, ours alone for the time being, made for this config or checked against it."""
         self.check_usable(config)
+        if not self.writes:
+            yield
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -140,11 +144,13 @@ class RunFolder:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Replace results.json."""
-        write_text(self.results_file, json.dumps(results, indent=1) + "\n")
+        if self.writes:
+            write_text(self.results_file, json.dumps(results, indent=1) + "\n")
 
     def write_checkpoint(self, index: int, task: str, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """The trained tensors after a task, with what was measured while training."""
-        write_tensors(self.checkpoint_file(index, task), state, about)
+        if self.writes:
+            write_tensors(self.checkpoint_file(index, task), state, about)
 
     def has_checkpoint(self, index: int, task: str) -> bool:
         """Is there a model after this task?"""
@@ -156,7 +162,8 @@ class RunFolder:
 
     def write_state(self, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """The resume state; there is one at a time."""
-        write_tensors(self.state_file, state, about)
+        if self.writes:
+            write_tensors(self.state_file, state, about)
 
     def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The resume state, or None."""
@@ -164,10 +171,13 @@ class RunFolder:
 
     def drop_state(self) -> None:
         """The task is done: nothing to resume."""
-        self.state_file.unlink(missing_ok=True)
+        if self.writes:
+            self.state_file.unlink(missing_ok=True)
 
     def log(self, event: str, **values: Any) -> None:
         """Append one line to log.jsonl."""
+        if not self.writes:
+            return
         with self.log_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tasso.images.pixels import Pixels, StackedPixels
 from tasso.images.views import Indices, crop_draws
+from tasso.processes import ALONE, Processes
 
 View = Literal["train", "eval"]
 
@@ -50,7 +51,10 @@ class Stream:
         seed: tuple[int, ...],
         device: torch.device,
         view: View = "train",
+        among: Processes = ALONE,
     ) -> None:
+        """With several processes each prepares its part of the pictures; labels and places are those of all."""
+        self.among = among
         self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
         self.seed = (*seed, zlib.crc32(name.encode()))
         self.device = device
@@ -111,10 +115,11 @@ class Stream:
 
     def _prepare(self, step: int) -> Seen:
         indices = self.indices(step)
+        own = self.among.part(len(indices))
         if self.view == "train":
             draws = crop_draws(np.random.default_rng((*self.seed, 1, step)), len(indices))
-            pixels = self.pixels.train_view(indices, draws)
+            pixels = self.pixels.train_view(indices[own], draws[own])
         else:
-            pixels = self.pixels.eval_view(indices)
+            pixels = self.pixels.eval_view(indices[own])
         labels, places = torch.from_numpy(np.stack([self.labels[indices], indices])).to(self.device, non_blocking=True)
         return Seen(pixels, indices, labels, places)

@@ -13,8 +13,9 @@ import hashlib
 import json
 import logging
 import os
+import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -69,8 +70,9 @@ def build(
         if entries:
             log.info("packing %s: %d of %d pictures are there already", title, len(entries), len(images))
         _complain(entries, skip)
-        with progress(f"packing {title}", len(images), len(entries)) as advance:
-            packed = _packed(images, range(len(entries), len(images)), size, pool)
+        packing = _packed(images, range(len(entries), len(images)), size, pool)
+        # Closed at once when something goes wrong: else the threads would first decode all that waits.
+        with progress(f"packing {title}", len(images), len(entries)) as advance, contextlib.closing(packing) as packed:
             while chunk := list(islice(packed, CHUNK)):
                 _complain([entry for entry, _ in chunk], skip)
                 _append(pixel_file, *(content for _, content in chunk))
@@ -94,7 +96,7 @@ def _complain(entries: Sequence[Entry], skip: bool) -> None:
         raise CorruptPictureError(message)
 
 
-def _packed(images: ImageSet, places: range, size: int, pool: ThreadPoolExecutor) -> Iterator[Packed]:
+def _packed(images: ImageSet, places: range, size: int, pool: ThreadPoolExecutor) -> Generator[Packed]:
     """The pictures in their order, decoded by threads some way ahead."""
 
     def pack(place: int) -> Packed:
@@ -122,20 +124,22 @@ def _append(file: BinaryIO, *contents: bytes) -> None:
 
 
 def _line(entries: Sequence[Entry]) -> bytes:
-    return json.dumps([dataclasses.astuple(entry) for entry in entries]).encode() + b"\n"
+    """A chunk in the journal, with a checksum: a line that was torn off must not count."""
+    text = json.dumps([dataclasses.astuple(entry) for entry in entries]).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def _finished(journal: Path, pixels: int) -> tuple[list[Entry], int]:
-    """The pictures that the journal tells of and the file of so many bytes holds; and where their lines end."""
+    """The pictures that the journal tells of and a file of so many bytes holds; and where their lines end."""
     entries: list[Entry] = []
     end = held = 0
     for line in journal.read_bytes().splitlines(keepends=True):
-        try:
-            chunk = [Entry(*values) for values in json.loads(line)]
-        except (ValueError, TypeError):  # torn off when its process was killed
+        checksum, _, text = line.rstrip(b"\n").partition(b" ")
+        if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
             break
+        chunk = [Entry(*values) for values in json.loads(text)]
         held += sum(entry.nbytes for entry in chunk)
-        if not line.endswith(b"\n") or held > pixels:
+        if held > pixels:
             break
         entries += chunk
         end += len(line)

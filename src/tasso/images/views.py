@@ -186,8 +186,8 @@ def resize_weights(span: Span, source: int, interpolation: Interpolation, device
     first = (centre - FILTER_WIDTH[interpolation] * stretch - 0.5).floor()
     position = first + torch.arange(taps, device=device)
     weights = _filter((position + 0.5 - centre) / stretch, interpolation)
-    inside = (position + 0.5 >= start) & (position + 0.5 < start + length) & (position >= 0) & (position < source)
-    places = position.clamp(0, source - 1).long()
+    inside = (position + 0.5 >= start) & (position + 0.5 < start + length)
+    places = position.clamp(0, source - 1).long()  # where there are no pixels, weights are zero
     weights = torch.zeros(len(start), span.size, source, device=device).scatter_add_(-1, places, weights * inside)
     return weights.div_(weights.sum(-1, keepdim=True))
 

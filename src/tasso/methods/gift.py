@@ -159,6 +159,7 @@ class Gift(Method):
         if not self.consolidation:
             return {"kd": kd, "alignment": aligned}
         gradients = torch.autograd.grad(kd + aligned, self.weights, materialize_grads=True)
+        self.clip.processes.average(gradients)
         importance = fisher_weights(gradients)
         return {
             # The gradients of both are known now: they travel with one of them and are not computed again.

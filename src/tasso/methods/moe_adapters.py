@@ -175,7 +175,7 @@ class MoEAdapters(Method):
         return {"ce": cross_entropy(features, texts, batch.task.labels, self.scale, self.label_smoothing)}
 
     def end_task(self) -> None:
-        self.adapters.end_task(self.freeze)
+        self.adapters.end_task(self.freeze, self.clip.processes)
         task, selector = self.task, known(self.selector)
         if task.index == 0:
             if self.run.reference:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tasso.clip import Clip
 from tasso.errors import ConfigError, RunError
 from tasso.methods.moe.experts import choose_experts, draw_experts, expert_shapes, mix_experts, most_chosen
+from tasso.processes import ALONE, Processes
 
 PLAIN = -1  # the route of a sample that meets no experts
 
@@ -104,11 +105,13 @@ class Beside:
             rows[name] = torch.zeros(self.width, self.design.experts, device=self.device)
         self.trained = {name: nn.Parameter(tensor) for name, tensor in rows.items()}
 
-    def end_task(self, freeze: int) -> None:
+    def end_task(self, freeze: int, among: Processes) -> None:
         """Keep what was trained; the experts chosen most often never change again."""
         self.weights = {name: self.weight(name).detach() for name in self.weights}
         self.gates.append(self.trained["gate"].detach())
-        self.frozen[most_chosen(self.counts.cpu(), freeze)] = True
+        counts = self.counts.double()
+        among.average([counts])  # every process counts its own pictures; only the order matters
+        self.frozen[most_chosen(counts.cpu(), freeze)] = True
         self._forget_task()
 
     def weight(self, name: str) -> Tensor:
@@ -225,10 +228,10 @@ class Adapters:
             block.begin_task()
         self.version += 1
 
-    def end_task(self, freeze: int) -> None:
+    def end_task(self, freeze: int, among: Processes = ALONE) -> None:
         """Keep what was trained, and freeze this many experts in each block."""
         for block in self.blocks.values():
-            block.end_task(freeze)
+            block.end_task(freeze, among)
         self.version += 1
 
     def trained(self) -> dict[str, nn.Parameter]:

@@ -34,6 +34,10 @@ class RoutedInference(Inference):
             with self.adapters.routed(routes):
                 return Embedded(self.clip.encode_images(pixels), routes)
 
+    def blank(self, count: int) -> Embedded:
+        routes = torch.empty(count, dtype=torch.int64, device=self.clip.device)
+        return Embedded(super().blank(count).features, routes)
+
     def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Sequence[str]) -> Tensor:
         if pictures.routes is None:
             return super().scores(pictures, groups, templates)
