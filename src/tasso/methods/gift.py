@@ -7,9 +7,8 @@ F = g²/mean(g²) for each tensor, g the gradient of distillation and ITA at thi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,14 +19,14 @@ from tasso.config import known, option, require
 from tasso.errors import ConfigError
 from tasso.losses import (
     alignment,
-    cross_entropy,
     distillation_both_ways,
     fisher_weights,
     matching_targets,
     weighted_shift,
     with_known_gradient,
 )
-from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Towers, Wanted, numbers, register
+from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
+from tasso.methods.distillation import LogitDistillation
 from tasso.progress import progress
 from tasso.synthetic import STAND_INS, Generator, Request, build_generator
 from tasso.tasks import ImageSet
@@ -35,7 +34,7 @@ from tasso.tasks import ImageSet
 
 @register("gift")
 @dataclass
-class Gift(Method):
+class Gift(LogitDistillation):
     """Defaults: its authors' code for MTIL."""
 
     generator: Literal["diffusers", "folder", "atlas", "retrieval"] = option(
@@ -47,35 +46,21 @@ class Gift(Method):
     images: int = option("synthetic pictures a task (code)", 1000)
     generation_steps: int = option("denoising steps of diffusers (code)", 50)
     guidance: float = option("guidance of diffusers (its own default, which the code leaves as it is)", 7.5)
-    weight: float = option("weight of each direction of the distillation (code)", 1.0)
-    temperature: float = option("temperature of the distillation (code)", 2.0)
     alignment: float = option("weight μ of each direction of the image–text alignment (code)", 0.25)
     consolidation: float = option("weight λ of the adaptive weight consolidation; 0 switches it off (code)", 1.0)
-    label_smoothing: float = option("label smoothing of cross-entropy and alignment (code)", 0.2)
 
     title: ClassVar[str] = "GIFT"
     summary: ClassVar[str] = "distillation and alignment on synthetic pairs, with weights held where they matter"
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "each term and the consolidation against float64 re-computations; not against its code"
     teachers: ClassVar[str] = "previous task's model"
-    # lr and no weight decay: its authors' code. Batches, steps, schedule and prompts: the common protocol.
-    run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
 
     def validate(self) -> None:
+        super().validate()
         for key in ("images", "generation_steps"):
             require(self, key, getattr(self, key) >= 1, "must be at least 1")
-        for key in ("weight", "alignment", "consolidation", "guidance"):
+        for key in ("alignment", "consolidation", "guidance"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
-        require(self, "temperature", self.temperature > 0, "must be positive")
-        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
-
-    @property
-    def towers(self) -> Towers:
-        return "both"
-
-    @property
-    def whole_batch(self) -> bool:
-        return True  # pictures and texts of a batch are compared with each other
 
     @property
     def stand_in(self) -> str:
@@ -150,7 +135,7 @@ class Gift(Method):
         forth, back = distillation_both_ways(teacher, student, self.temperature)
         aligned = alignment(student, matching_targets(pairs.labels), self.label_smoothing)
         return {
-            "ce": cross_entropy(features, self.class_texts(), batch.task.labels, self.scale, self.label_smoothing),
+            "ce": self.task_loss(features, batch.task.labels),
             **self._consolidated(self.weight * (forth + back), self.alignment * aligned),
         }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,9 @@ from tasso.config import known, option, require
 from tasso.errors import RunError
 from tasso.images import Pixels
 from tasso.inference import Embedded, Inference
-from tasso.losses import cross_entropy, distillation_both_ways
-from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Towers, Wanted, numbers, register
+from tasso.losses import cross_entropy
+from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
+from tasso.methods.distillation import LogitDistillation
 from tasso.progress import progress
 from tasso.tasks import ImageSet, joined
 
@@ -31,7 +32,7 @@ log = logging.getLogger("tasso")
 
 @register("icarl")
 @dataclass
-class ICaRL(Method):
+class ICaRL(LogitDistillation):
     """Defaults: the paper of iCaRL and ZSCL's code, less what is broken there (misplaced exemplars, a memory that
     grows beyond its size). `herding=dataset, teacher=pretrained` is that code's variant."""
 
@@ -40,9 +41,6 @@ class ICaRL(Method):
         "exemplars resemble the mean of each class or of the data set", "class"
     )
     teacher: Literal["previous", "pretrained"] = option("who teaches (ZSCL's code in MTIL: pretrained)", "previous")
-    weight: float = option("weight of each direction of the distillation (ZSCL's code)", 1.0)
-    temperature: float = option("temperature of the distillation (ZSCL's code)", 2.0)
-    label_smoothing: float = option("label smoothing of the cross-entropy (ZSCL's code)", 0.2)
     labelled_replay: bool = option("learn the exemplars' labels too, among the classes of all tasks seen", False)
     classifier: Literal["text", "nearest-mean"] = option("class texts, or the mean of a class's exemplars", "text")
 
@@ -51,22 +49,10 @@ class ICaRL(Method):
     source: ClassVar[str] = "ZSCL's code, with herding as iCaRL's paper has it"
     verified: ClassVar[str] = "herding, memory and loss against slow re-computations; not against a run of ZSCL's code"
     teachers: ClassVar[str] = "previous task's model (or the pretrained one)"
-    # lr and no weight decay: ZSCL's code. Batches, steps, schedule and prompts: the common protocol.
-    run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
 
     def validate(self) -> None:
+        super().validate()
         require(self, "memory", self.memory >= 1, "must be at least 1")
-        require(self, "weight", self.weight >= 0, "must not be negative")
-        require(self, "temperature", self.temperature > 0, "must be positive")
-        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
-
-    @property
-    def towers(self) -> Towers:
-        return "both"
-
-    @property
-    def whole_batch(self) -> bool:
-        return True  # the transposed term compares the pictures of a batch with each other
 
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("exemplars", "eval"),)
@@ -117,23 +103,17 @@ class ICaRL(Method):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         exemplars = batch.others.get("exemplars")
         if exemplars is None:  # the first task is plain fine-tuning
-            return {"ce": self._cross_entropy(self.clip.encode_images(batch.task.pixels), batch.task.labels)}
+            return {"ce": self.task_loss(self.clip.encode_images(batch.task.pixels), batch.task.labels)}
         features, student = self.clip.encode_together(batch.task.pixels, exemplars.pixels)
-        texts = self.scale * self.tutor_texts.mT
         teacher = self.tutor.encode_images(exemplars.pixels)
-        forth, back = distillation_both_ways(teacher @ texts, student @ texts, self.temperature)
         terms = {
-            "ce": self._cross_entropy(features, batch.task.labels),
-            "kd": self.weight * forth,
-            "kd_transposed": self.weight * back,
+            "ce": self.task_loss(features, batch.task.labels),
+            **self.distil(teacher, student, self.tutor_texts),
         }
         if self.labelled_replay:
             seen = mean_of_templates(self.clip.encode_tokens(self.seen_tokens), len(self.task.templates))
             terms["replay"] = cross_entropy(student, seen, exemplars.labels, self.scale, self.label_smoothing)
         return terms
-
-    def _cross_entropy(self, features: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropy(features, self.class_texts(), labels, self.scale, self.label_smoothing)
 
     def end_task(self) -> None:
         """Every task seen gets the same share of the memory; the earlier ones lose what was chosen last."""

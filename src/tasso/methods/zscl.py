@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,8 +19,9 @@ from tasso.config import option, require
 from tasso.errors import ConfigError
 from tasso.images import Pixels, Seen, View
 from tasso.inference import Inference
-from tasso.losses import cross_entropy, distillation_both_ways, squared_shift
-from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Towers, Wanted, numbers, register
+from tasso.losses import squared_shift
+from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
+from tasso.methods.distillation import LogitDistillation
 from tasso.progress import progress
 
 log = logging.getLogger("tasso")
@@ -28,12 +29,9 @@ log = logging.getLogger("tasso")
 
 @register("zscl")
 @dataclass
-class ZeroShotContinualLearning(Method):
+class ZeroShotContinualLearning(LogitDistillation):
     """Defaults: its authors' code for MTIL."""
 
-    weight: float = option("weight of each direction of the distillation (code)", 1.0)
-    temperature: float = option("temperature of the distillation (code)", 2.0)
-    label_smoothing: float = option("label smoothing of the cross-entropy (code)", 0.2)
     anchor: float = option("weight λ of the squared distance from the weights before the task (code)", 1.0)
     average_every: int = option("add the weights to their mean every N steps; 0: no mean (code: 100)", 100)
     reference_view: View = option("how reference pictures are seen: eval (code) or train", "eval")
@@ -44,24 +42,13 @@ class ZeroShotContinualLearning(Method):
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "loss and mean against float64 re-computations; not against a run of its authors' code"
     teachers: ClassVar[str] = "the pretrained model"
-    # lr and no weight decay: its authors' code. Batches, steps, schedule and prompts: the common protocol.
-    run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
 
     def validate(self) -> None:
-        for key in ("weight", "anchor", "average_every"):
+        super().validate()
+        for key in ("anchor", "average_every"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
-        require(self, "temperature", self.temperature > 0, "must be positive")
-        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
         rule = "needs reference_view eval: random crops are different in every step"
         require(self, "cache_teacher", not self.cache_teacher or self.reference_view == "eval", rule)
-
-    @property
-    def towers(self) -> Towers:
-        return "both"
-
-    @property
-    def whole_batch(self) -> bool:
-        return True  # the transposed term compares the pictures of a batch with each other
 
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("reference", self.reference_view),)
@@ -98,12 +85,9 @@ class ZeroShotContinualLearning(Method):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         reference = batch.others["reference"]
         features, student = self.clip.encode_together(batch.task.pixels, reference.pixels)
-        texts = self.scale * self.texts.mT
-        forth, back = distillation_both_ways(self._teacher(reference) @ texts, student @ texts, self.temperature)
         terms = {
-            "ce": cross_entropy(features, self.class_texts(), batch.task.labels, self.scale, self.label_smoothing),
-            "kd": self.weight * forth,
-            "kd_transposed": self.weight * back,
+            "ce": self.task_loss(features, batch.task.labels),
+            **self.distil(self._teacher(reference), student, self.texts),
         }
         if self.anchor:
             terms["anchor"] = squared_shift(self.weights, self.before, self.anchor)
