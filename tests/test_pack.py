@@ -28,6 +28,7 @@ from conftest import draw, write_data_set
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError
+from tasso.files import locked
 from tasso.images import (
     PackedPixels,
     Packs,
@@ -577,7 +578,7 @@ def test_a_second_process_waits_and_uses_what_the_first_has_packed(folder: Image
     packs = packs_in(tmp_path / "packs", 64)
     place = tmp_path / "packs" / packs._folder_name(folder, "drawn")
     place.mkdir(parents=True)
-    with packing.locked(place, "drawn"):
+    with locked(place, lambda: None):
         command = [sys.executable, "-c", SECOND, str(folder.source.root), str(tmp_path / "packs")]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert child.stderr is not None

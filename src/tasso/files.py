@@ -1,11 +1,32 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and folders that one process has for itself."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+
+@contextlib.contextmanager
+def locked(folder: Path, on_busy: Callable[[], Any]) -> Iterator[None]:
+    """One process at a time in this folder. If another is there, `on_busy` may raise; if it does not, we wait.
+
+    The system lets go of the lock when a process dies.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            on_busy()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:

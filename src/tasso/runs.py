@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import RunError
-from tasso.files import is_temporary, write_atomically
+from tasso.files import is_temporary, locked, write_atomically
 from tasso.version import __version__
 
 # Options that may differ between the start of a run and its continuation: where things are and how often they are
@@ -60,7 +60,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"out: cannot make the run folder {self.path}: {error.strerror}") from None
-        with self._locked():
+        with locked(self.path, self._refuse):
             self.check_usable(config)  # once more: another process may have been faster
             for left in (*self.path.glob(".*.tmp"), *self.checkpoints.glob(".*.tmp")):  # by a killed process
                 left.unlink(missing_ok=True)
@@ -91,20 +91,8 @@ class RunFolder:
         """Is this what a run leaves behind that was killed while it made its folder?"""
         return path.name in (".lock", "checkpoints") or is_temporary(path)
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Two processes must not write into one folder. The system lets go of the lock when a process dies."""
-        try:
-            import fcntl
-        except ImportError:  # no such locks on this system
-            yield
-            return
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"{self.path}: another process is working in this run folder") from None
-            yield
+    def _refuse(self) -> None:
+        raise RunError(f"{self.path}: another process is working in this run folder")
 
     def _clear(self) -> None:
         for file in (self.results_file, self.state_file, self.log_file, self.config_file):

@@ -15,7 +15,7 @@ import logging
 import os
 import zlib
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -32,23 +32,6 @@ CHUNK = 128  # pictures between two lines of the journal
 AHEAD = 256  # pictures that may wait, decoded and shrunk, to be written
 
 Packed = tuple[Entry, bytes]
-
-
-@contextlib.contextmanager
-def locked(folder: Path, title: str) -> Iterator[None]:
-    """One process at a time makes a pack; others wait. The system lets go of the lock when a process dies."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            log.info("%s: another process is packing it; waiting", title)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def build(

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tasso.config import RunConfig
 from tasso.errors import ConfigError, DataError
+from tasso.files import locked
 from tasso.images.decode import CorruptPictureError
 from tasso.images.pack import Pack, open_pack
-from tasso.images.packing import build, locked
+from tasso.images.packing import build
 from tasso.images.views import Preprocess
 from tasso.tasks.task import ImageSet, JoinedSource, Source, Stamped, Task, TaskSequence
 
@@ -119,7 +120,7 @@ class Packs:
         if isinstance(found, Pack):  # needs neither the lock nor the right to write
             return found
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, name):
+        with locked(folder, lambda: log.info("%s: another process is packing it; waiting", name)):
             found = open_pack(folder, images, stamps, self.size)  # once more: we may have waited for it
             if isinstance(found, str):
                 if found:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tasso.errors import ConfigError, DataError, ModelError
-from tasso.files import is_temporary, write_atomically
+from tasso.files import is_temporary, locked, write_atomically
 from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.synthetic.listing import Row, read_listing
 from tasso.tasks.annotated import FolderSource
@@ -67,7 +67,7 @@ class DiffusionGenerator:
         rows = self._rows(folder, wanted)
         if _to_do(folder, wanted, rows):
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder):
+            with locked(folder, partial(_refuse, folder)):
                 rows = self._fill(folder, wanted, on_progress)
         else:  # nothing is written and diffusers is not needed
             on_progress(len(wanted))
@@ -234,17 +234,5 @@ def _is_ours(path: Path) -> bool:
     return path.name == ".lock" or is_temporary(path)
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Two processes must not fill one folder. The system lets go of the lock when a process dies."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(f"{folder}: another process is making pictures in this folder") from None
-        yield
+def _refuse(folder: Path) -> None:
+    raise DataError(f"{folder}: another process is making pictures in this folder")
