@@ -15,6 +15,7 @@ from tasso.clip import Clip
 from tasso.config import from_dict
 from tasso.evaluation import accuracy_rows
 from tasso.inference import Inference
+from tasso.processes import ALONE
 from tasso.tasks import ImageSet, Source, Task, load_sequence
 from tasso.tasks.catalogue import first_of_each
 from test_methods import learner_for
@@ -29,6 +30,7 @@ class AxisClip:
     def __init__(self) -> None:
         self.model = nn.Identity()
         self.batches: list[int] = []
+        self.processes = ALONE
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         return torch.stack([dict(zip("xyzuv", torch.eye(5), strict=True))[name] for name in class_names])

@@ -18,6 +18,7 @@ from tasso.images import Seen
 from tasso.losses import cross_entropy, distance, geodesic_distance, squared_l2
 from tasso.methods import Batch
 from tasso.methods.tasso import Tasso
+from tasso.processes import ALONE
 from tasso.subspace import inside, orthonormal, outside
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
@@ -28,9 +29,10 @@ class Same(Clip):
 
     def __init__(self) -> None:
         """There is no model inside."""
+        self.processes = ALONE
 
-    def encode_images(self, features: Tensor) -> Tensor:
-        return features
+    def _encode_own_images(self, pixels: Tensor) -> Tensor:
+        return pixels
 
 
 def seen(features: Tensor, labels: Tensor | None = None) -> Seen:
