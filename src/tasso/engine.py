@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -77,6 +78,13 @@ def cpu_has_bfloat16() -> bool:
     return subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 0
 
 
+def peak_memory(device: torch.device) -> int:
+    """Bytes at the highest point: of the GPU since the last reset, or of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 class Training:
     """One task being learned, step by step. `method.begin_task` has been called."""
 
@@ -127,9 +135,8 @@ class Training:
         self.step += 1
         return terms
 
-    def _compute(self, batch: Batch, resting: Hashable) -> dict[str, Tensor]:
+    def _compute(self, batch: Batch, resting: frozenset[str]) -> dict[str, Tensor]:
         """What happens on the device: losses, gradients, and a move of all groups but the resting ones."""
-        assert isinstance(resting, frozenset)
         self.optimiser.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
         for part in range(self.plan.accumulate):

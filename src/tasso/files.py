@@ -41,6 +41,11 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def is_temporary(path: Path) -> bool:
     """Was this file being written by `write_atomically`?"""
     return path.name.startswith(".") and path.name.endswith(".tmp")

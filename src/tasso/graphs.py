@@ -7,7 +7,7 @@ place each time: batches are copied into the first one's tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from tasso.images import Seen
 from tasso.methods import Batch
 
 Terms = dict[str, Tensor]
+Kind = frozenset[str]  # names of the groups that rest in a step
 WARM_UP = 3  # steps that are done as usual first: libraries make their workspaces, the optimiser its state
 
 
@@ -37,13 +38,13 @@ class RecordedStep:
     A step of one kind must do the same operations each time, on batches of one shape, and wait for nothing.
     """
 
-    def __init__(self, step: Callable[[Batch, Hashable], Terms]) -> None:
+    def __init__(self, step: Callable[[Batch, Kind], Terms]) -> None:
         self.step = step
         self.stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.calls: dict[Hashable, int] = {}
-        self.recordings: dict[Hashable, Recording] = {}
+        self.calls: dict[Kind, int] = {}
+        self.recordings: dict[Kind, Recording] = {}
 
-    def __call__(self, batch: Batch, kind: Hashable) -> Terms:
+    def __call__(self, batch: Batch, kind: Kind) -> Terms:
         if recording := self.recordings.get(kind):
             copy_into(recording.batch, batch)
             recording.graph.replay()
@@ -54,7 +55,7 @@ class RecordedStep:
             return self(batch, kind)
         return self._aside(batch, kind)
 
-    def _aside(self, batch: Batch, kind: Hashable) -> Terms:
+    def _aside(self, batch: Batch, kind: Kind) -> Terms:
         """As usual, but on another stream than the default one, which cannot be recorded."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
@@ -62,7 +63,7 @@ class RecordedStep:
         torch.cuda.current_stream().wait_stream(self.stream)
         return terms
 
-    def _record(self, batch: Batch, kind: Hashable) -> Recording:
+    def _record(self, batch: Batch, kind: Kind) -> Recording:
         static = own_copy(batch)
         graph = torch.cuda.CUDAGraph()
         try:

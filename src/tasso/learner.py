@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import resource
 import signal
 import threading
 import time
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from tasso.clip import Clip, load_clip, read_templates
 from tasso.config import Protocol, RunConfig, from_dict, known
-from tasso.engine import Plan, Training, choose_device, choose_precision, planned_steps
+from tasso.engine import Plan, Training, choose_device, choose_precision, peak_memory, planned_steps
 from tasso.errors import ConfigError, RunError
 from tasso.evaluation import Rows, accuracy_rows
 from tasso.images import Pixels, Stream, load_pixels, open_packs, thread_pool
@@ -207,8 +206,7 @@ class Learner:
         if self.method.towers == "both":
             self.clip.forget_texts()
         about |= self._measured(training, about, index)
-        lasting = {f"{METHOD_PREFIX}{name}": tensor for name, tensor in self.method.lasting_state().items()}
-        self.folder.write_checkpoint(index, task.name, self.clip.state(self.method.towers) | lasting, about)
+        save(self.clip, self.method, self.folder, index, task.name, about)
         self.among.wait()  # the next task begins with reading it
         self.method.leave_task()
         self.folder.log("learned", **about)
@@ -328,9 +326,8 @@ class Learner:
 
     def _streams(self, index: int, task: Task, train: Pixels, own: Mapping[str, ImageSet]) -> dict[str, Stream]:
         """The task's pictures and those the method wants to see in each step; `own` are sets that it brings itself."""
-        seed, size = (self.config.seed, index), self.config.reference_batch_size
-        size_of_task = self.config.batch_size
-        streams = {"task": Stream("task", train, task.train.labels, size_of_task, seed, self.device, among=self.among)}
+        c, seed = self.config, (self.config.seed, index)
+        streams = {"task": Stream("task", train, task.train.labels, c.batch_size, seed, self.device, among=self.among)}
         for name, view in ((wanted.name, wanted.view) for wanted in self.method.wants() if wanted.each_step):
             if name == "current":
                 images, pixels = task.train, train
@@ -341,7 +338,9 @@ class Learner:
                 images, pixels = own[name], self._pixels(own[name], f"{task.name} {name}")
             else:  # its own to leave out: a memory is empty in the first task
                 continue
-            streams[name] = Stream(name, pixels, images.labels, size, seed, self.device, view, self.among)
+            streams[name] = Stream(
+                name, pixels, images.labels, c.reference_batch_size, seed, self.device, view, self.among
+            )
         return streams
 
     def _images_per_step(self, training: Training) -> int:
@@ -418,17 +417,13 @@ class Learner:
         results["per_task"].append(about)
 
     def _measured(self, training: Training, about: dict[str, Any], index: int) -> dict[str, Any]:
-        if self.device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(self.device)
-        else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         seconds = max(about["seconds"], 1e-9)
         return {
             "index": index,
             "steps": training.plan.steps,
             "seconds": round(seconds, 3),
             "images_per_second": round(training.plan.steps * self._images_per_step(training) / seconds, 1),
-            "peak_memory_bytes": peak,
+            "peak_memory_bytes": peak_memory(self.device),
             "trainable_parameters": training.trainable_parameters,
         }
 
@@ -524,6 +519,12 @@ def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
     if after.isdecimal() and 1 <= int(after) <= len(learned):
         return int(after) - 1
     raise ConfigError(f"after: {folder.path} has learned no task {after!r}. Learned: {', '.join(learned)}")
+
+
+def save(clip: Clip, method: Method, folder: RunFolder, index: int, name: str, about: Mapping[str, Any]) -> None:
+    """Model and method as they are after task `index`, for `restore`."""
+    lasting = {f"{METHOD_PREFIX}{key}": tensor for key, tensor in method.lasting_state().items()}
+    folder.write_checkpoint(index, name, clip.state(method.towers) | lasting, about)
 
 
 def restore(clip: Clip, method: Method, folder: RunFolder, index: int, name: str) -> dict[str, Any]:

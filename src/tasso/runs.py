@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import RunError
-from tasso.files import is_temporary, locked, write_atomically
+from tasso.files import is_temporary, locked, write_atomically, write_text
 from tasso.version import __version__
 
 # Options that may differ between the start of a run and its continuation: where things are and how often they are
@@ -183,15 +183,6 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a text file."""
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

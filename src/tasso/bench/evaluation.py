@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasso.bench.measure import machine, peak_memory, plain, reset_peak_memory, time_calls
+from tasso.bench.measure import machine, plain, reset_peak_memory, time_calls
 from tasso.bench.noise import noise_learner
+from tasso.engine import peak_memory
 from tasso.evaluation import accuracy_rows
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -69,13 +68,6 @@ def reset_peak_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes at the highest point: of the GPU since the last reset, or of the process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def machine(device: torch.device) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,9 +58,12 @@ def noise_sequence(size: int, classes: int, pictures: int, test: int) -> TaskSeq
 
 def noise_learner(options: dict[str, Any], *, classes: int, pictures: int, test: int = 1) -> Learner:
     """A learner with a random model on random pictures, a little larger than the model wants them, as packs are."""
-    config, method = resolve(from_dict({"out": str(Path(tempfile.mkdtemp()) / "run"), **options}, "bench"))
+    place = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
+    config, method = resolve(from_dict({"out": str(place / "run"), **options}, "bench"))
     clip = random_clip(config.model)
     folder = RunFolder(config.out)
     folder.checkpoints.mkdir(parents=True)
     size = round(clip.preprocess.size * 256 / 224)
-    return Learner(config, method, folder, noise_sequence(size, classes, pictures, test), clip)
+    learner = Learner(config, method, folder, noise_sequence(size, classes, pictures, test), clip)
+    weakref.finalize(learner, shutil.rmtree, place, ignore_errors=True)  # its checkpoint is as large as the model
+    return learner

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasso.bench.measure import machine, matmul_rate, peak_memory, plain, reset_peak_memory, time_calls
+from tasso.bench.measure import machine, matmul_rate, plain, reset_peak_memory, time_calls
 from tasso.bench.noise import noise_learner
 from tasso.bench.reference import ReferenceStep
-from tasso.engine import Training, choose_precision
-from tasso.learner import METHOD_PREFIX, Learner
+from tasso.engine import Training, choose_precision, peak_memory
+from tasso.learner import Learner, save
 
 RANK = 144  # the paper's; it fits nano too
 PICTURES = 512  # a set; all lie on the device before the clock starts
@@ -70,8 +70,7 @@ def second_task(learner: Learner) -> Training:
     """The second task ready for its first step, as if the first had been learned."""
     learner.begin(0).close()
     learner.method.end_task()
-    lasting = {f"{METHOD_PREFIX}{name}": tensor for name, tensor in learner.method.lasting_state().items()}
-    learner.folder.write_checkpoint(0, "first", learner.clip.state(learner.method.towers) | lasting, {})
+    save(learner.clip, learner.method, learner.folder, 0, "first", {})
     return learner.begin(1)
 
 

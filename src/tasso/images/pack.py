@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from tasso.errors import DataError
+from tasso.files import is_temporary
 from tasso.images.views import Indices, Sizes
 from tasso.progress import progress
 from tasso.tasks.task import Array, ImageSet
@@ -194,4 +195,4 @@ def pack_picture(picture: Array, size: int) -> tuple[Entry, bytes]:
 
 def pack_files(folder: Path) -> Iterator[Path]:
     """Everything in a pack's folder but its index and its lock."""
-    yield from (path for path in folder.iterdir() if path.name.startswith("pixels-") or path.name.endswith(".tmp"))
+    yield from (path for path in folder.iterdir() if path.name.startswith("pixels-") or is_temporary(path))

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from tasso.files import write_text
 from tasso.images.decode import CorruptPictureError, decode
 from tasso.images.pack import INDEX, VERSION, Entry, Index, pack_files, pack_picture
 from tasso.progress import progress
@@ -62,7 +63,7 @@ def build(
                 _append(journal_file, _line([entry for entry, _ in chunk]))
                 entries += [entry for entry, _ in chunk]
                 advance(len(chunk), "")
-    _write_index(folder, Index.of(entries, pixels.name, size, stamps))
+    write_text(folder / INDEX, Index.of(entries, pixels.name, size, stamps).to_json())  # from now on the pack counts
     for left in pack_files(folder):  # the journal, and whatever earlier packs and killed processes left
         if left != pixels:
             left.unlink(missing_ok=True)
@@ -127,14 +128,3 @@ def _finished(journal: Path, pixels: int) -> tuple[list[Entry], int]:
         entries += chunk
         end += len(line)
     return entries, end
-
-
-def _write_index(folder: Path, index: Index) -> None:
-    """From now on the pack counts."""
-    temporary = folder / f".{INDEX}.{os.getpid()}.tmp"
-    try:
-        with temporary.open("wb") as file:
-            _append(file, index.to_json().encode())
-        temporary.replace(folder / INDEX)
-    finally:
-        temporary.unlink(missing_ok=True)

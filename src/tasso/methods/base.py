@@ -196,9 +196,11 @@ class Method:
 
     def class_texts(self) -> Tensor:
         """The student's class embeddings: kept while the text tower rests, else encoded now, with gradient."""
-        if self.towers != "both":
-            return self.class_embeddings
-        return mean_of_templates(self.clip.encode_tokens(self.class_tokens), len(self.task.templates))
+        return self.encode_classes(self.class_tokens) if self.towers == "both" else self.class_embeddings
+
+    def encode_classes(self, tokens: Tensor) -> Tensor:
+        """One embedding a class from the tokens of all its prompts, with gradient."""
+        return mean_of_templates(self.clip.encode_tokens(tokens), len(self.task.templates))
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named terms, weights included: their sum is minimised."""

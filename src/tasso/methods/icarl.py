@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.clip import Clip, FrozenImageEncoder, mean_of_templates, prompts
+from tasso.clip import Clip, FrozenImageEncoder, prompts
 from tasso.config import known, option, require
 from tasso.errors import RunError
 from tasso.images import Pixels
@@ -111,7 +111,7 @@ class ICaRL(LogitDistillation):
             **self.distil(teacher, student, self.tutor_texts),
         }
         if self.labelled_replay:
-            seen = mean_of_templates(self.clip.encode_tokens(self.seen_tokens), len(self.task.templates))
+            seen = self.encode_classes(self.seen_tokens)
             terms["replay"] = cross_entropy(student, seen, exemplars.labels, self.scale, self.label_smoothing)
         return terms
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tasso.clip import Clip, mean_of_templates
+from tasso.clip import Clip
 from tasso.config import known, option, require
 from tasso.errors import ConfigError, RunError
 from tasso.inference import Inference
@@ -167,7 +167,7 @@ class MoEAdapters(Method):
 
     def class_texts(self) -> Tensor:
         """Through the experts, which are also in the text tower."""
-        return mean_of_templates(self.clip.encode_tokens(self.class_tokens), len(self.task.templates))
+        return self.encode_classes(self.class_tokens)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         with self.adapters.learning():

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tasso.errors import ConfigError, DataError, ModelError
-from tasso.files import is_temporary, locked, write_atomically
+from tasso.files import is_temporary, locked, write_atomically, write_text
 from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.synthetic.listing import Row, read_listing
 from tasso.tasks.annotated import FolderSource
@@ -131,7 +131,7 @@ class DiffusionGenerator:
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             pipeline = self._load()
             # Not before: the name of a model that cannot be loaded must not bind the folder.
-            _write_text(folder / "generator.json", json.dumps(self._settings, indent=1))
+            write_text(folder / "generator.json", json.dumps(self._settings, indent=1) + "\n")
             for start in range(0, len(to_do), self.batch_size):
                 places = to_do[start : start + self.batch_size]
                 made = self._make(pipeline, [wanted[place] for place in places])
@@ -141,7 +141,7 @@ class DiffusionGenerator:
                         _save(picture, folder / file)
                     prompt, seed = wanted[place]
                     lines[place : place + 1] = [_line(Row("", file, prompt, seed, dropped))]
-                _write_text(folder / "pairs.jsonl", "\n".join(lines))
+                write_text(folder / "pairs.jsonl", "\n".join(lines) + "\n")
                 on_progress(len(places))
         del pipeline
         if self.device.type == "cuda":
@@ -219,10 +219,6 @@ def _to_do(folder: Path, wanted: Sequence[Asked], rows: Sequence[Row]) -> list[i
 def _line(row: Row) -> str:
     why = {"dropped": row.dropped} if row.dropped else {}
     return json.dumps({"file": row.file, "prompt": row.text, "seed": row.seed, **why}, ensure_ascii=False)
-
-
-def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
 
 
 def _save(picture: Any, path: Path) -> None:
