@@ -9,9 +9,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
-    "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "clip", "inference",
-    "synthetic", "subspace", "losses", "methods", "graphs", "engine", "evaluation", "metrics", "runs", "learner",
-    "trained", "export", "report", "demo", "bench", "cli",
+    "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "halves", "clip",
+    "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "evaluation", "metrics", "runs",
+    "learner", "trained", "export", "report", "demo", "bench", "cli",
 ]  # fmt: skip
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from tasso.bench import bench_eval, bench_run, bench_step
+from tasso.bench import bench_eval, bench_images, bench_run, bench_step
+from tasso.bench.budget import SHIPPED, Rule, compare, read_budget
 from tasso.bench.measure import QUICK, time_calls
 from tasso.bench.noise import noise_learner
 from tasso.bench.reference import ReferenceStep
 from tasso.bench.step import count_tflop
 from tasso.cli import main
+from tasso.errors import ConfigError
 from tasso.methods import METHODS
 from test_methods import options_for
 
@@ -66,6 +68,57 @@ def test_evaluation_and_a_whole_run(tiny_model: str) -> None:
     assert whole["training_minutes"] == pytest.approx(expected, abs=0.01)
 
 
+def test_pictures_from_files_and_from_packs(tiny_model: str) -> None:
+    options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), "workers": 2, "pack_size": 32}
+    result = bench_images(options, classes=4, pictures=24, batches=1, **FAST)
+    assert result["pictures"] == 24
+    ratio = result["packed_images_per_second"] / result["exact_images_per_second"]
+    assert result["packed_against_exact"] == pytest.approx(ratio, abs=0.01)
+    both = [result[key]["seconds_ms"] for key in ("step_on_device", "step_from_packs")]
+    assert result["share_of_device_rate"] == pytest.approx(both[0] / both[1], abs=1e-3)
+
+
+def test_eager_steps_beside_the_others(tiny_model: str) -> None:
+    options = {**SMALL, "model": tiny_model, "method": {"name": "finetune"}}
+    result = bench_step(options, classes=5, eager=True, **FAST)
+    ratio = result["eager"]["seconds_ms"] / result["seconds_ms"]
+    assert result["times_faster_than_eager"] == pytest.approx(ratio, abs=0.01)
+
+
+def test_a_budget_is_about_ratios_of_one_bench(tmp_path: Path) -> None:
+    result = {"what": "step", "cuda": False, "model": "nano (random weights)", "method": {"name": "tasso"}}
+    result |= {"times_faster": 2.0, "share_of_matmul": 0.5}
+    rule = Rule("step", "cpu", "nano", "tasso", "times_faster", at_least=2.0)
+    assert compare([result], [rule]) == (1, [])
+    assert compare([{**result, "times_faster": 1.9}], [rule]) == (
+        1,
+        ["step: times_faster is 1.9, must be at least 2.0"],
+    )
+    most = Rule("step", "cpu", "nano", "tasso", "share_of_matmul", at_most=0.4)
+    assert compare([result], [most])[1] == ["step: share_of_matmul is 0.5, must be at most 0.4"]
+    for other in ({"cuda": True}, {"what": "eval"}, {"model": "ViT-B-16"}, {"method": {"name": "snd"}}):
+        assert compare([{**result, **other}], [rule]) == (0, [])
+    assert not any(rule.value.endswith(("_ms", "seconds", "minutes")) for rule in read_budget(SHIPPED)), "no times"
+    (tmp_path / "budget.json").write_text('{"rules": [{"what": "step", "speed": 1}]}')
+    with pytest.raises(ConfigError, match=r"budget\.json is not a budget file"):
+        read_budget(tmp_path / "budget.json")
+
+
+def test_the_check_fails_where_a_rule_is_broken(
+    tiny_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(QUICK, "model", tiny_model)
+    rule = {"what": "step", "on": "cpu", "model": tiny_model, "method": "finetune", "value": "tflop"}
+    for bound, code in ((0.0, 0), (1e9, 1)):
+        file = tmp_path / "budget.json"
+        file.write_text(json.dumps({"rules": [{**rule, "at_least": bound}]}))
+        words = ["--quick", "--classes", "3", "--method", "finetune", "--device", "cpu", "--budget", str(file)]
+        with pytest.raises(SystemExit) as stop:
+            main(["bench", "step", "--check", *words])
+        assert stop.value.code == code
+        assert f"{1 - code} of 1 rules kept" in capsys.readouterr().out
+
+
 def test_timing_counts_calls_and_takes_the_median() -> None:
     calls: list[int] = []
     timing = time_calls(lambda: calls.append(1), torch.device("cpu"), warm_up=2, rounds=3, calls=4)
@@ -88,4 +141,4 @@ def test_the_command_prints_and_writes(
         with pytest.raises(SystemExit) as stop:
             main(words)
         assert stop.value.code == 2
-        assert "step, eval, run" in capsys.readouterr().err
+        assert "step, images, eval, run" in capsys.readouterr().err

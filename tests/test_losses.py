@@ -29,7 +29,7 @@ class Same(Clip):
 
     def __init__(self) -> None:
         """There is no model inside."""
-        self.processes = ALONE
+        self.processes, self.compiled = ALONE, False
 
     def _encode_own_images(self, pixels: Tensor) -> Tensor:
         return pixels
@@ -47,7 +47,7 @@ def golden_method(case: dict[str, Tensor], **options: object) -> Tasso:
     method.class_embeddings = case["text_features"]
     method.scale = float(case["logit_scale"])
     method.A = nn.Parameter(case["A"].clone())
-    method.teacher = SimpleNamespace(encode_images=lambda _: case["teacher_reference"])  # type: ignore[assignment]
+    method.teacher = SimpleNamespace(begin_images=lambda _: lambda: case["teacher_reference"])  # type: ignore[assignment]
     return method
 
 

@@ -38,7 +38,6 @@ from tasso.images import (
     Stream,
     load_pixels,
     packing,
-    pictures_per_second,
     thread_pool,
 )
 from tasso.images.decode import decode
@@ -51,6 +50,8 @@ from test_images import ArraySource, photo
 
 CPU = torch.device("cpu")
 POOL = thread_pool(2)
+# On a GPU crops are computed in float16: half a unit in the last place of a byte-sized number, twice.
+HALF = 6e-4
 PLAIN = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 MIXED = [(40, 56), (56, 40), (30, 200), (200, 30), (1, 1), (3, 90), (48, 48), (64, 64), (300, 280), (5, 7)]
 
@@ -217,11 +218,6 @@ def test_steps_prepared_ahead_are_those_asked_for(tmp_path: Path) -> None:
         assert seen.labels.tolist() == stream.indices(step).tolist()
 
 
-def test_speed_can_be_measured(tmp_path: Path) -> None:
-    pixels = packed(as_set(photos([(20 + i, 30) for i in range(9)])), tmp_path, Preprocess(16, *PLAIN))
-    assert pictures_per_second(pixels, CPU, batch_size=4, batches=2) > 0
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_views_and_batches_on_cuda(tmp_path: Path) -> None:
     device, preprocess = torch.device("cuda"), Preprocess(64, *PLAIN)
@@ -235,11 +231,11 @@ def test_views_and_batches_on_cuda(tmp_path: Path) -> None:
             weights = torch.nn.functional.normalize(weights @ weights)
         kept = seen.pixels.clone()
         del seen
-        torch.testing.assert_close(kept.cpu(), expected.pixels, atol=2e-5, rtol=0)
+        torch.testing.assert_close(kept.cpu(), expected.pixels, atol=HALF, rtol=0)
     for stream in streams:
         stream.close()
     torch.testing.assert_close(
-        on_cuda.eval_view(np.arange(80)).cpu(), on_cpu.eval_view(np.arange(80)), atol=2e-5, rtol=0
+        on_cuda.eval_view(np.arange(80)).cpu(), on_cpu.eval_view(np.arange(80)), atol=HALF, rtol=0
     )
 
 

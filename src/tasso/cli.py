@@ -15,6 +15,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import ConfigError, TassoError
+from tasso.files import write_text
 from tasso.version import __version__
 
 DEFAULT_METHOD = "tasso"
@@ -28,7 +29,7 @@ USAGE = """usage: tasso COMMAND [options]
   report    tables and an HTML page from run folders
   export    a run's model, or any other, as a folder that plain open_clip loads
   data      pack: decode the pictures of a benchmark once, for all runs
-  bench     speed of steps, evaluation and whole sequences, with random weights
+  bench     speed of steps, pictures, evaluation and whole sequences, with random weights
   demo      the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks
 
 tasso COMMAND --help shows a command's options; tasso --version the version."""
@@ -228,36 +229,42 @@ BENCH_OPTIONS = (
 
 
 def bench(words: list[str]) -> None:
-    """tasso bench WHAT"""
-    from tasso.bench import bench_eval, bench_run, bench_step
-    from tasso.bench.measure import QUICK, QUICK_PICTURES, QUICK_ROUNDS
+    """tasso bench WHAT, or tasso bench --check"""
+    from tasso.bench import BENCHES, measure
+    from tasso.bench.budget import SHIPPED, compare, read_budget
     from tasso.bench.table import show
 
     what = words[0] if words and not words[0].startswith("-") else ""
-    benches: dict[str, Callable[..., dict[str, Any]]] = {"step": bench_step, "eval": bench_eval, "run": bench_run}
-    if what not in benches and what:
-        raise ConfigError(f"bench: no {what!r}. There are: {', '.join(benches)}")
-    parser = _parser(f"tasso bench {what or '|'.join(benches)}", "Speed with random weights on random pictures.")
+    if what and what not in BENCHES:
+        raise ConfigError(f"bench: no {what!r}. There are: {', '.join(BENCHES)}")
+    parser = _parser(f"tasso bench {what or '|'.join(BENCHES)}", "Speed with random weights on random pictures.")
     parser.add_argument("--quick", type=bool, default=False, help="nano and a few steps: a minute on two CPU cores")
     parser.add_argument("--reference", type=bool, default=False, help="time the plain recipe of TASSO's authors too")
+    parser.add_argument("--eager", type=bool, default=False, help="time steps neither compiled nor recorded too")
+    parser.add_argument("--check", type=bool, default=False, help="compare ratios with a budget; alone: all it needs")
+    parser.add_argument("--budget", type=Path, default=SHIPPED, help="the budget's file [the package's own]")
     parser.add_argument("--classes", type=int | None, default=None, help="classes of a task [100; eval: 347]")
     parser.add_argument("--json", type=Path | None, default=None, help="write the result here")
     parser.add_argument("--method", type=str, default=DEFAULT_METHOD, help=f"method [{DEFAULT_METHOD}]")
     fields = [f for f in dataclasses.fields(RunConfig) if f.name in BENCH_OPTIONS and f.name != "method"]
     _add_fields(parser, RunConfig, fields)
-    values = _values(parser, words[1:] if what else words, flags=["--quick", "--reference", *_flags(RunConfig)])
-    if not what:
-        raise ConfigError(f"bench: which? {', '.join(benches)}")
+    flags = ["--quick", "--reference", "--eager", "--check", *_flags(RunConfig)]
+    values = _values(parser, words[1:] if what else words, flags=flags)
+    if not what and not values["check"]:
+        raise ConfigError(f"bench: which? {', '.join(BENCHES)}")
+    rules = read_budget(values["budget"]) if values["check"] else []
+    beside = {key for key in ("reference", "eager") if values[key] or not what}
     given = {key: values[key] for key in BENCH_OPTIONS if values.get(key) is not None}
-    how: dict[str, Any] = {"classes": values["classes"]} if values["classes"] else {}
-    if values["quick"]:
-        how |= {"step": QUICK_ROUNDS, "eval": QUICK_PICTURES, "run": QUICK_ROUNDS | QUICK_PICTURES}[what]
-    if what != "eval" and values["reference"]:
-        how["reference"] = True
-    result = benches[what]({**(QUICK if values["quick"] else {"model": "ViT-B-16-quickgelu"}), **given}, **how)
-    show(result)
+    results = []
+    for part in [what] if what else ["step", "images"]:
+        results.append(measure(part, given, quick=values["quick"], classes=values["classes"], beside=beside))
+        show(results[-1])
     if values["json"]:
-        values["json"].write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_text(values["json"], json.dumps(results[0] if what else results, indent=1) + "\n")
+    if values["check"]:
+        judged, wrong = compare(results, rules)
+        print(f"budget: {judged - len(wrong)} of {judged} rules kept", *wrong, sep="\n  ")
+        sys.exit(1 if wrong else 0)
 
 
 def demo(words: list[str]) -> None:

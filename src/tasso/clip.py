@@ -8,7 +8,6 @@ import logging
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tasso.errors import ConfigError, ModelError
+from tasso.halves import Forward, cast, run_in
 from tasso.images.views import Preprocess
 from tasso.processes import ALONE, Processes
 from tasso.towers import embed_pictures, embed_tokens, without_padding
@@ -117,6 +117,10 @@ class Clip:
         compiled = self.compiled and torch.is_grad_enabled()
         return encode(embed_pictures, self.visual, pixels, self.precision, compiled)
 
+    def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of tensors of changing shapes, compiled where the towers are."""
+        return compiled_once(function, dynamic=None) if self.compiled else function
+
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
         return FrozenImageEncoder(self.visual, self.precision, self.compiled, self.processes)
@@ -195,29 +199,43 @@ class FrozenImageEncoder:
     ) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
         self.precision, self.compiled, self.processes = precision, compiled, processes
+        self.stream: torch.cuda.Stream | None = None
         if precision != torch.float32:
-            # What autocast would make of these weights in every step, made once: the same numbers.
-            for module in self.tower.modules():
-                if isinstance(module, (nn.Linear, nn.Conv2d, nn.MultiheadAttention)):
-                    for weight in module.parameters(recurse=False):
-                        weight.data = weight.data.to(precision)
+            cast(self.tower, precision)  # what autocast would make of these weights in every step, made once
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised pictures, without gradient; of those of all processes that share a batch."""
         with torch.no_grad():
             return self.processes.gather(encode(embed_pictures, self.tower, pixels, self.precision, self.compiled))
 
+    def begin_images(self, pixels: Tensor) -> Callable[[], Tensor]:
+        """Start embedding beside what comes next on a GPU; call what is returned when the embeddings are needed."""
+        if not pixels.is_cuda or self.processes.count > 1:  # processes talk to each other in one order
+            features = self.encode_images(pixels)
+            return lambda: features
+        main = torch.cuda.current_stream()
+        if self.stream is None:
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = self.stream
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            features = self.encode_images(pixels)
 
-Forward = Callable[[nn.Module, Tensor], Tensor]
+        def wait() -> Tensor:
+            main.wait_stream(side)
+            features.record_stream(main)  # else the side stream might write there before this one has read
+            return features
+
+        return wait
 
 
 @cache
-def _compiled(forward: Forward) -> Forward:
-    """One compiled function for all towers of one shape: a new task's teacher needs no compilation of its own.
+def compiled_once(function: Callable[..., Any], dynamic: bool | None = False) -> Callable[..., Any]:
+    """One compiled function for all inputs of one shape: a new task's teacher needs no compilation of its own.
 
     Made when it is first wanted: the compiler takes seconds to import.
     """
-    return torch.compile(forward, dynamic=False)
+    return torch.compile(function, dynamic=dynamic)
 
 
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
@@ -240,11 +258,8 @@ def encode(
     forward: Forward, module: nn.Module, inputs: Tensor, precision: torch.dtype, compiled: bool = False
 ) -> Tensor:
     """Embeddings from a tower, under autocast where asked, then float32 and of unit length."""
-    context: AbstractContextManager[Any] = nullcontext()
-    if precision != torch.float32:
-        context = torch.autocast(inputs.device.type, dtype=precision)
-    with context:
-        features = (_compiled(forward) if compiled else forward)(module, inputs)
+    run: Forward = compiled_once(forward) if compiled else forward
+    features = run(module, inputs) if precision == torch.float32 else run_in(precision, run, module, inputs)
     return F.normalize(features.float(), dim=-1)
 
 

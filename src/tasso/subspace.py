@@ -7,17 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Orthonormalisation = Literal["qr", "cholesky"]
+Orthonormalisation = Literal["auto", "qr", "cholesky"]
 
 
-def orthonormal(A: Tensor, how: Orthonormalisation = "qr", fix_signs: bool = True) -> Tensor:
+def orthonormal(A: Tensor, how: Orthonormalisation = "auto", fix_signs: bool = True) -> Tensor:
     """Orthonormal columns that span the columns of A (d × r, r ≤ d), differentiable in A.
 
     `qr` is the reduced QR decomposition; with `fix_signs` each column is turned so that R has a positive diagonal,
     which makes the decomposition unique. `cholesky` computes that same matrix from AᵀA = LLᵀ as A·L⁻ᵀ: matrix
-    products only, but the condition number of A enters squared.
+    products only, but the condition number of A enters squared. `auto` is `cholesky` on a GPU, where
+    reflections wait for one another, and `qr` elsewhere.
     """
-    if how == "cholesky":
+    if how == "cholesky" or (how == "auto" and A.is_cuda):
         L = torch.linalg.cholesky_ex(A.mT @ A).L  # unlike cholesky, it does not wait for the device to check
         transposed: Tensor = torch.linalg.solve_triangular(L, A.mT, upper=False)
         return transposed.mT

@@ -15,8 +15,12 @@ from tasso.runs import versions
 
 # Sized for two CPU cores and a minute: options of a run, and how often each thing is done.
 QUICK: dict[str, Any] = {"model": "nano", "batch_size": 8, "reference_batch_size": 16, "eval_batch_size": 64}
-QUICK_ROUNDS = {"rounds": 3, "calls": 2}
-QUICK_PICTURES = {"pictures": 128}
+QUICK_HOW: dict[str, dict[str, int]] = {
+    "step": {"rounds": 3, "calls": 2},
+    "eval": {"pictures": 128},
+    "images": {"rounds": 2, "calls": 2, "pictures": 192, "batches": 2},
+    "run": {"rounds": 3, "calls": 2, "pictures": 128},
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def reset_peak_memory(device: torch.device) -> None:
 def machine(device: torch.device) -> dict[str, Any]:
     """What the figures were measured on."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    return {"device": name, "threads": torch.get_num_threads(), "versions": versions()}
+    return {"device": name, "cuda": device.type == "cuda", "threads": torch.get_num_threads(), "versions": versions()}
 
 
 def plain(timing: Timing) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +40,34 @@ def noise(count: int, size: int, classes: int = 1) -> ImageSet:
     return ImageSet(NoiseSource(size), tuple(map(str, range(count))), np.arange(count, dtype=np.int64) % classes)
 
 
-def noise_sequence(size: int, classes: int, pictures: int, test: int) -> TaskSequence:
+def two_tasks(classes: int, train: ImageSet, test: ImageSet, reference: ImageSet) -> TaskSequence:
     """Two tasks, so that methods with a memory have something to remember in the second."""
     tasks = tuple(
-        Task(
-            name,
-            tuple(f"{name} thing number {label}" for label in range(classes)),
-            noise(pictures, size, classes),
-            noise(1, size),
-            noise(test, size, classes),
-        )
+        Task(name, tuple(f"{name} thing number {label}" for label in range(classes)), train, test, test)
         for name in ("first", "second")
     )
     names = tuple(f"other thing number {label}" for label in range(200))
-    return TaskSequence("noise", "noise", tasks, noise(pictures, size), names)
+    return TaskSequence("noise", "noise", tasks, reference, names)
 
 
 def noise_learner(options: dict[str, Any], *, classes: int, pictures: int, test: int = 1) -> Learner:
     """A learner with a random model on random pictures, a little larger than the model wants them, as packs are."""
+
+    def sequence(size: int) -> TaskSequence:
+        size = round(size * 256 / 224)
+        train, tests = noise(pictures, size, classes), noise(test, size, classes)
+        return two_tasks(classes, train, tests, noise(pictures, size))
+
+    return bench_learner(options, sequence)
+
+
+def bench_learner(options: dict[str, Any], sequence: Callable[[int], TaskSequence]) -> Learner:
+    """A learner with a random model; `sequence` makes its tasks for pictures of the model's size."""
     place = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
     config, method = resolve(from_dict({"out": str(place / "run"), **options}, "bench"))
     clip = random_clip(config.model)
     folder = RunFolder(config.out)
     folder.checkpoints.mkdir(parents=True)
-    size = round(clip.preprocess.size * 256 / 224)
-    learner = Learner(config, method, folder, noise_sequence(size, classes, pictures, test), clip)
+    learner = Learner(config, method, folder, sequence(clip.preprocess.size), clip)
     weakref.finalize(learner, shutil.rmtree, place, ignore_errors=True)  # its checkpoint is as large as the model
     return learner

@@ -19,7 +19,13 @@ PICTURES = 512  # a set; all lie on the device before the clock starts
 
 
 def bench_step(
-    options: Mapping[str, Any], *, classes: int = 100, rounds: int = 5, calls: int = 10, reference: bool = False
+    options: Mapping[str, Any],
+    *,
+    classes: int = 100,
+    rounds: int = 5,
+    calls: int = 10,
+    reference: bool = False,
+    eager: bool = False,
 ) -> dict[str, Any]:
     """Time steps of one method.
 
@@ -28,6 +34,7 @@ def bench_step(
         classes: of the task; methods that train the text tower encode so many prompts a step.
         rounds: how many times `calls` steps are timed; the median round counts.
         reference: time our re-creation of the authors' recipe too.
+        eager: time the same step neither compiled nor recorded too.
     """
     options = {"steps": 10**6, **options}
     learner = noise_learner(options, classes=classes, pictures=PICTURES)
@@ -60,6 +67,9 @@ def bench_step(
     result["tflop"] = round(count_tflop(options, classes), 4)
     result["tflops"] = round(result["tflop"] / timing.seconds, 2)
     result["share_of_matmul"] = round(result["tflops"] / result["matmul_tflops"], 4)
+    if eager:
+        result["eager"] = bench_eager(options, classes, rounds, calls)
+        result["times_faster_than_eager"] = round(result["eager"]["seconds_ms"] / timing.milliseconds, 2)
     if reference:
         result["reference"] = bench_reference(options, classes, rounds, calls)
         result["times_faster"] = round(result["reference"]["seconds_ms"] / timing.milliseconds, 2)
@@ -74,15 +84,29 @@ def second_task(learner: Learner) -> Training:
     return learner.begin(1)
 
 
+def step_by_step(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, neither compiled nor recorded."""
+    return {**options, "compile": "off", "cuda_graphs": False}
+
+
 def count_tflop(options: Mapping[str, Any], classes: int) -> float:
-    """Multiplications and additions of one step, as our forward passes do them, counted while it runs uncompiled."""
-    plain_options = {**options, "compile": "off", "cuda_graphs": False}
-    training = second_task(noise_learner(plain_options, classes=classes, pictures=PICTURES))
+    """Multiplications and additions of one step, as our forward passes do them, counted while it runs."""
+    training = second_task(noise_learner(step_by_step(options), classes=classes, pictures=PICTURES))
     training.advance()
     with FlopCounterMode(display=False) as counter:
         training.advance()
     training.close()
     return float(counter.get_total_flops()) / 1e12
+
+
+def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int) -> dict[str, Any]:
+    """What compiling and recording are compared with."""
+    learner = noise_learner(step_by_step(options), classes=classes, pictures=PICTURES)
+    training = second_task(learner)
+    reset_peak_memory(learner.device)
+    timing = time_calls(training.advance, learner.device, rounds=rounds, calls=calls)
+    training.close()
+    return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
 
 
 def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls: int) -> dict[str, Any]:

@@ -15,17 +15,25 @@ NAMES = {
     "peak_memory_gib": "peak memory (GiB)",
     "seconds_to_first_step": "seconds to the first step",
     "times_faster": "times faster than the plain recipe",
+    "times_faster_than_eager": "times faster than eager",
+    "packing_images_per_second": "pictures packed a second",
+    "exact_images_per_second": "pictures a second, decoded",
+    "packed_images_per_second": "pictures a second, from packs",
+    "packed_against_exact": "times faster from packs",
+    "share_of_device_rate": "steps from packs, share of the rate",
     "training_minutes": "minutes of training",
     "evaluation_minutes": "minutes of evaluation",
     "minutes": "minutes in all",
 }
 
+PARTS = ("reference", "eager", "evaluation", "step_on_device", "step_from_packs")  # benches within a bench
+
 
 def show(result: dict[str, Any], indent: str = "") -> None:
     """Print one line a value, with what it was measured on."""
     for key, value in result.items():
-        if isinstance(value, dict) and key in ("reference", "evaluation"):
-            print(f"{indent}{key}:")
+        if isinstance(value, dict) and key in PARTS:
+            print(f"{indent}{key.replace('_', ' ')}:")
             show(value, indent + "  ")
         elif isinstance(value, dict):
             print(f"{indent}{key:<34} " + ", ".join(f"{k} {v}" for k, v in value.items() if v is not None))

@@ -4,7 +4,6 @@ from tasso.images.batches import Seen, Stream, View
 from tasso.images.packed import PackedPixels
 from tasso.images.packs import Packs, open_packs
 from tasso.images.pixels import Pixels, StackedPixels, StoredPixels, load_pixels, thread_pool
-from tasso.images.speed import pictures_per_second
 from tasso.images.views import Indices, Preprocess
 
 __all__ = [
@@ -20,6 +19,5 @@ __all__ = [
     "View",
     "load_pixels",
     "open_packs",
-    "pictures_per_second",
     "thread_pool",
 ]

@@ -62,9 +62,10 @@ class SelectAndDistill(Method):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         reference = batch.others["reference"].pixels
+        begun = [teacher.begin_images(reference) for teacher in dict.fromkeys((self.pretrained, self.previous))]
         features, student = self.clip.encode_together(batch.task.pixels, reference)
-        pretrained = self.pretrained.encode_images(reference)
-        previous = pretrained if self.previous is self.pretrained else self.previous.encode_images(reference)
+        taught = [wait() for wait in begun]
+        pretrained, previous = taught[0], taught[-1]  # one and the same in the first task
         preference = teacher_preference(previous, pretrained, self.sharpness, self.threshold)
         old, new = selected_distances(student, previous, pretrained, preference, known(self.selection))
         return {

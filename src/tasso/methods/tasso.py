@@ -41,7 +41,9 @@ class Tasso(Method):
     init_std: float = option("standard deviation of the fresh projector matrix A (code)", 0.02)
     projector_lr: float | None = option("learning rate of A (default: the run's, as in the code)", None)
     projector_weight_decay: float | None = option("weight decay of A (default: the run's)", None)
-    orthonormalisation: Orthonormalisation = option("how U is made from A; both give the same U", "qr")
+    orthonormalisation: Orthonormalisation = option(
+        "how U is made from A, which is the same U; auto: cholesky on a GPU, else qr", "auto"
+    )
     fix_signs: bool = option("turn U's columns so that R has a positive diagonal (code; no effect on any loss)", True)
 
     title: ClassVar[str] = "TASSO"
@@ -117,16 +119,26 @@ class Tasso(Method):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         if self.teacher is None:
-            features, student = self.clip.encode_images(batch.task.pixels), None
+            features, student, teacher = self.clip.encode_images(batch.task.pixels), None, None
         else:  # one forward pass of the student over task and reference pictures
             reference = batch.others["reference"].pixels
+            taught = self.teacher.begin_images(reference)
             features, student = self.clip.encode_together(batch.task.pixels, reference)
+            teacher = taught()
+        # Some hundred tiny operations; the number of classes changes from task to task.
+        compute = self.clip.accelerated(Tasso._terms)
+        terms: dict[str, Tensor] = compute(self, features, batch.task.labels, student, teacher)
+        return terms
+
+    def _terms(
+        self, features: Tensor, labels: Tensor, student: Tensor | None, teacher: Tensor | None
+    ) -> dict[str, Tensor]:
+        """The losses of embeddings: of the task's pictures, and of the reference pictures by both models."""
         U = orthonormal(self.A, self.orthonormalisation, self.fix_signs) if self.divides else None
-        terms = {"ce": cross_entropy(features, self.class_embeddings, batch.task.labels, self.scale)}
+        terms = {"ce": cross_entropy(features, self.class_embeddings, labels, self.scale)}
         if U is not None and self.alpha > 0:
-            terms["subspace"] = self.alpha * self._subspace_loss(features, U, batch.task.labels)
-        if self.teacher is not None and student is not None:
-            teacher = self.teacher.encode_images(reference)
+            terms["subspace"] = self.alpha * self._subspace_loss(features, U, labels)
+        if student is not None and teacher is not None:
             terms["kd"] = self.beta * self._distillation(student, teacher, U)
         return terms
 

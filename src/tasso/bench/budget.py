@@ -1,0 +1,59 @@
+"""What benches must reach: ratios within one run, never times, so that one file serves all machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasso.errors import ConfigError
+
+SHIPPED = Path(__file__).with_name("budget.json")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A bound for one value of one bench."""
+
+    what: str
+    on: str
+    model: str
+    method: str
+    value: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def concerns(self, result: Mapping[str, Any]) -> bool:
+        """Is this rule about that bench, and was the value measured there?"""
+        kind = "cuda" if result["cuda"] else "cpu"
+        model = str(result["model"]).removesuffix(" (random weights)")
+        same = (self.what, self.on, self.model, self.method) == (result["what"], kind, model, result["method"]["name"])
+        return same and self.value in result
+
+    def broken(self, result: Mapping[str, Any]) -> str | None:
+        """What is wrong with the result, or None."""
+        measured = result[self.value]
+        if self.at_least is not None and measured < self.at_least:
+            return f"{self.what}: {self.value} is {measured}, must be at least {self.at_least}"
+        if self.at_most is not None and measured > self.at_most:
+            return f"{self.what}: {self.value} is {measured}, must be at most {self.at_most}"
+        return None
+
+
+def read_budget(path: Path = SHIPPED) -> list[Rule]:
+    """The rules of a budget file."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return [Rule(**rule) for rule in document["rules"]]
+    except FileNotFoundError:
+        raise ConfigError(f"budget: no such file: {path}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"budget: {path} is not a budget file: {error}") from None
+
+
+def compare(results: Sequence[Mapping[str, Any]], rules: Sequence[Rule]) -> tuple[int, list[str]]:
+    """How many rules concern these results, and what is wrong."""
+    judged = [(rule, result) for result in results for rule in rules if rule.concerns(result)]
+    return len(judged), [line for rule, result in judged if (line := rule.broken(result))]
