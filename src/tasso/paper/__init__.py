@@ -1,1 +1,5 @@
-"""The paper's evaluation: its published numbers, the runs that repeat it, tables, and a verdict on its claims."""
+"""The paper's evaluation: which runs each of its tables and figures needs, and what it takes to make them."""
+
+from tasso.paper.plans import PLANS, Plan, PlanRow, Setup, run_folder
+
+__all__ = ["PLANS", "Plan", "PlanRow", "Setup", "run_folder"]
