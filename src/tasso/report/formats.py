@@ -122,6 +122,18 @@ def _latex_text(text: str) -> str:
     return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
 
 
+# Signs of the paper's tables and captions.
+_LATEX_ESCAPES |= {
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "×": r"$\times$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "⊥": r"$\perp$",
+    "∥": r"$\parallel$",
+}
+
+
 def to_text(table: Table) -> str:
     """Aligned plain text: `*` after a best value, `'` after a just-learned one."""
     table = table.shown()
