@@ -50,15 +50,16 @@ class Evidence:
         return list({run.path: run for runs in self.runs.values() for run in runs.values()}.values())
 
     def spread(self, setting: Setting, metric: str) -> float | None:
-        """Sample standard deviation over seeds of TASSO on one sequence, from the row that has most seeds."""
+        """Sample standard deviation over seeds of TASSO on one sequence, from the row that has most seeds.
+
+        None with fewer than three: two seeds say next to nothing about a spread.
+        """
         found: list[float] = []
-        for (_, row), runs in self.runs.items():
-            for sequence in {sequence for sequence, _ in runs}:
-                some = next(iter(runs.values()))
-                metrics = [run.setting(setting).metrics[metric] for pair, run in runs.items() if pair[0] == sequence]
-                numbers = [value for value in metrics if value is not None]
-                if row == "TASSO" and some.method == "tasso" and len(numbers) > max(1, len(found)):
-                    found = numbers
+        for plan, row in self.runs:
+            values = self.values(plan, row, setting, metric) if row == "TASSO" else {}
+            for sequence in dict.fromkeys(sequence for sequence, _ in values):
+                numbers = [value for key, value in values.items() if key[0] == sequence]
+                found = numbers if len(numbers) > max(2, len(found)) else found
         return stdev(found) if found else None
 
 
