@@ -557,7 +557,7 @@ def test_golden_main_table(measured: Callable[..., Evidence]) -> None:
 
         Best mean against runner-up: TASSO is better than SnD by 1.00 on average and in 2 of 2 sequences (exact sign-flip test, two-sided: p = 0.500).
 
-        Columns headed “paper, its own data” are printed in Table 1 (tab:main\\_results\\_MTIL): another model and other data than ours.
+        Columns headed “paper, its own data” are printed in Table 1 (tab:main\\_results\\_MTIL): another model and other data than ours. Marks are set in ours and in theirs apart.
 
         1 of 16 runs missing; a dash stands for what is not there yet.
         """)  # noqa: E501
@@ -580,7 +580,7 @@ def test_golden_ablation(measured: Callable[..., Evidence]) -> None:
 
         MCIL, S1. In percent.
         Mean ± sample standard deviation (n - 1) over 1 or 2 seeds.
-        Columns headed “paper, its own data” are printed in Table 5 (tab:abl_main): another model and other data than ours.
+        Columns headed “paper, its own data” are printed in Table 5 (tab:abl_main): another model and other data than ours. Marks are set in ours and in theirs apart.
         1 of 12 runs missing; a dash stands for what is not there yet.
         * best of the column.
         """)  # noqa: E501
@@ -689,7 +689,7 @@ def test_report(run_folders: Path, tmp_path: Path) -> None:
         (folder / "box.png").write_bytes(b"")
         return [Figure("alignment", "Box plot", Path("box.png"))] * (len(asked) == len(plans))
 
-    found = write(plans, MINI, run_folders, tmp_path, draw=draw)
+    found = write(plans, MINI, tmp_path, runs=run_folders, draw=draw)
     assert found[0].text == "holds (one seed)"
     index = (tmp_path / "index.md").read_text(encoding="utf-8")
     assert "![Box plot](box.png)" in index
@@ -710,7 +710,7 @@ def test_report(run_folders: Path, tmp_path: Path) -> None:
     )
     assert "<html" in (tmp_path / "index.html").read_text(encoding="utf-8")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    write(plans, MINI, run_folders, tmp_path, draw=draw)
+    write(plans, MINI, tmp_path, runs=run_folders, draw=draw)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -727,8 +727,7 @@ def test_latex_compiles(measured: Callable[..., Evidence], tmp_path: Path) -> No
 
 
 def test_report_of_nothing(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    found = write([PLANS["components"]], MINI, tmp_path / "runs", tmp_path / "out")
+    found = write([PLANS["components"]], MINI, tmp_path / "out")
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
     assert "6 of 6 runs missing" in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
     assert not (tmp_path / "out" / "index.html").exists()

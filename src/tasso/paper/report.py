@@ -10,7 +10,7 @@ from pathlib import Path
 from tasso.files import write_text
 from tasso.paper.claims import verdicts
 from tasso.paper.evidence import Evidence, gather
-from tasso.paper.plans import Plan, Setup
+from tasso.paper.plans import PLANS, Plan, Setup
 from tasso.paper.published import Published, published
 from tasso.paper.tables import tables_of
 from tasso.paper.tables.cells import PAPER, Tables, where
@@ -39,18 +39,19 @@ def no_figures(plans: Sequence[Plan], evidence: Evidence, folder: Path) -> Seque
 
 
 def write(
-    plans: Sequence[Plan], setup: Setup, runs_folder: Path, out: Path, *, draw: Draw = no_figures
+    plans: Sequence[Plan], setup: Setup, out: Path, *, runs: Path | None = None, draw: Draw = no_figures
 ) -> list[Verdict]:
     """Write the report of these plans to `out` and return the verdicts.
 
     `index.md` has everything; each table is also in `tables/` as CSV and LaTeX; `verdict.md` and `verdict.json` have
-    the claims alone; `index.html` shows the runs, once there are any.
+    the claims alone; `index.html` shows the runs, once there are any. The verdict looks at the runs of all plans that
+    are there, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
 
     Args:
-        runs_folder: holds the runs, each under its job's name.
+        runs: folder that holds the runs, each under its job's name; `runs` in `out` if none is named.
         draw: adds figures.
     """
-    evidence, paper = gather(plans, setup, runs_folder), published()
+    evidence, paper = gather(tuple(PLANS.values()), setup, runs or out / "runs"), published()
     tables = {plan.name: tables_of(plan, evidence, paper) for plan in plans}
     found = verdicts(evidence, paper)
     (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -63,8 +64,8 @@ def write(
     write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
     figures = draw(plans, evidence, out)
     write_text(out / "index.md", _index(title, plans, evidence, paper, tables, found, figures))
-    if runs := evidence.every_run():
-        write_page(runs, out / "index.html", title=title, intro=_intro(evidence))
+    if finished := evidence.every_run():
+        write_page(finished, out / "index.html", title=title, intro=_intro(evidence))
     return found
 
 

@@ -166,9 +166,9 @@ def missing_note(evidence: Evidence, plan: str) -> str:
     if not wanted:
         return f"The plan {plan} was not run."
     # None may be missing where fewer sequences or seeds were asked for than the claim is about.
-    return (
-        f"{missing} of {wanted} runs of the plan {plan} are missing." if missing else f"The plan {plan} is cut short."
-    )
+    if not missing:
+        return f"The plan {plan} is cut short."
+    return f"{missing} of {wanted} runs of the plan {plan} are missing."
 
 
 def untested(key: str, claim: str, evidence: Evidence, plan: str) -> Verdict:

@@ -131,20 +131,17 @@ def seed_notes(values: Sequence[Mapping[tuple[str, int], float]]) -> list[str]:
         return []
     if counts[-1] == 1:
         return ["One seed: differences smaller than the spread over seeds mean nothing."]
-    several = " or ".join(map(str, counts))
-    return [
-        f"Mean ± sample standard deviation (n - 1) over {several} seeds. The best of ours is marked in each column."
-    ]
+    return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]
 
 
 def paper_notes(evidence: Evidence, *tables: PublishedTable) -> list[str]:
     where = ", ".join(dict.fromkeys(table.reference for table in tables))
     same = "the same benchmark and model as ours" if comparable(evidence) else "another model and other data than ours"
-    return [f"Columns headed “{PAPER}” are printed in {where}: {same}."]
+    return [f"Columns headed “{PAPER}” are printed in {where}: {same}. Marks are set in ours and in theirs apart."]
 
 
 def missing_notes(plan: Plan, evidence: Evidence) -> list[str]:
     missing, wanted = evidence.missing(plan)
-    return (
-        [f"{missing} of {count_of(wanted, 'run')} missing; a dash stands for what is not there yet."] if missing else []
-    )
+    if not missing:
+        return []
+    return [f"{missing} of {count_of(wanted, 'run')} missing; a dash stands for what is not there yet."]
