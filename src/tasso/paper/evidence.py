@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from tasso.paper.paired import Paired
-from tasso.paper.plans import Plan, PlanRow, Setup
+from tasso.paper.plans import TASSO, Plan, PlanRow, Setup
 from tasso.report.collect import RESULTS_NAME, ReportError, RunResult, Setting, read_run
 
 Runs = Mapping[tuple[str, int], RunResult]  # by sequence and seed
@@ -45,9 +45,11 @@ class Evidence:
         wanted = sum(self.wanted.get(key, 0) for key in keys)
         return wanted - sum(len(self.runs.get(key, {})) for key in keys), wanted
 
-    def every_run(self) -> list[RunResult]:
-        """Each run once, in the order of plans and rows."""
-        return list({run.path: run for runs in self.runs.values() for run in runs.values()}.values())
+    def every_run(self, plans: Sequence[Plan] | None = None) -> list[RunResult]:
+        """Each run of these plans, or of all, once, in the order of plans and rows."""
+        names = None if plans is None else {plan.name for plan in plans}
+        kept = [runs for (plan, _), runs in self.runs.items() if names is None or plan in names]
+        return list({run.path: run for runs in kept for run in runs.values()}.values())
 
     def spread(self, setting: Setting, metric: str) -> float | None:
         """Sample standard deviation over seeds of TASSO on one sequence, from the row that has most seeds.
@@ -56,7 +58,8 @@ class Evidence:
         """
         found: list[float] = []
         for plan, row in self.runs:
-            values = self.values(plan, row, setting, metric) if row == "TASSO" else {}
+            # All plans call TASSO as the paper has it by this name, or show it as one value of an option.
+            values = self.values(plan, row, setting, metric) if row == TASSO.label else {}
             for sequence in dict.fromkeys(sequence for sequence, _ in values):
                 numbers = [value for key, value in values.items() if key[0] == sequence]
                 found = numbers if len(numbers) > max(2, len(found)) else found

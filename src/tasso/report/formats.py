@@ -114,6 +114,15 @@ _LATEX_ESCAPES = {
     "|": r"\textbar{}",
     "±": r"$\pm$",
     "–": "--",
+    "−": "$-$",
+    "×": r"$\times$",
+    "†": r"$\dagger$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "λ": r"$\lambda$",
+    "τ": r"$\tau$",
+    "…": r"\dots{}",
 } | {character: "\\" + character for character in "&%$#_{}"}
 
 
@@ -122,16 +131,8 @@ def _latex_text(text: str) -> str:
     return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
 
 
-# Signs of the paper's tables and captions.
-_LATEX_ESCAPES |= {
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "×": r"$\times$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "⊥": r"$\perp$",
-    "∥": r"$\parallel$",
-}
+# Signs in the paper's captions and in names of rows.
+_LATEX_ESCAPES |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "⊥": r"$\perp$", "∥": r"$\parallel$"}
 
 
 def to_text(table: Table) -> str:

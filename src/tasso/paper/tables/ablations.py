@@ -29,6 +29,7 @@ from tasso.report.tables import SETTING_NAMES, Cell, Column, Row, Table
 
 
 def ablation_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
+    """One table a setting."""
     return {f"{plan.name}-{setting}": _ablation_table(plan, evidence, published, setting) for setting in SETTINGS}
 
 

@@ -69,6 +69,7 @@ def matrix_tables(plan: Plan, evidence: Evidence, published: Published) -> Table
 
 
 def data_set_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
+    """Classes and pictures of the benchmark at hand, and of the paper's."""
     benchmark = BENCHMARKS[evidence.setup.benchmark]
     printed = published.table("datasets")
     columns = [Column("Data set", numeric=False), Column("Classes"), Column("Training"), Column("Test")]
@@ -89,6 +90,7 @@ def data_set_tables(plan: Plan, evidence: Evidence, published: Published) -> Tab
 
 
 def sequence_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
+    """The rotations of the benchmark at hand, and those of the paper."""
     tasks = BENCHMARKS[evidence.setup.benchmark].tasks
     columns = [Column("Sequence", numeric=False)]
     columns += [Column(f"Task {number}", numeric=False) for number in range(1, len(tasks) + 1)]

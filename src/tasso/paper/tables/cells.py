@@ -41,7 +41,7 @@ def as_printed(table: PublishedTable) -> Table:
         first = (Cell(names[row.metric]),) if row.metric else ()
         cells = (printed_cell(row, index) for index in range(len(table.columns)))
         previous = table.rows[len(rows) - 1] if rows else row
-        name = "TASSO (printed as “Ours”)" if row.name == "Ours" else row.name
+        name = 'TASSO (printed as "Ours")' if row.name == "Ours" else row.name
         rows.append(Row((*first, Cell(name), *cells), starts_block=row.metric != previous.metric))
     title = f"Paper, its own data: {table.reference}"
     return Table(title, tuple(columns), tuple(rows), (table.caption,))
@@ -137,7 +137,7 @@ def seed_notes(values: Sequence[Mapping[tuple[str, int], float]]) -> list[str]:
 def paper_notes(evidence: Evidence, *tables: PublishedTable) -> list[str]:
     where = ", ".join(dict.fromkeys(table.reference for table in tables))
     same = "the same benchmark and model as ours" if comparable(evidence) else "another model and other data than ours"
-    return [f"Columns headed “{PAPER}” are printed in {where}: {same}. Marks are set in ours and in theirs apart."]
+    return [f'Columns headed "{PAPER}" are printed in {where}: {same}. Marks are set in ours and in theirs apart.']
 
 
 def missing_notes(plan: Plan, evidence: Evidence) -> list[str]:

@@ -40,6 +40,7 @@ from tasso.report.tables import (
 
 
 def main_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
+    """One table a setting and metric, then the paper's own two."""
     tables: Tables = {}
     for setting in SETTINGS:
         for metric in METRICS:
