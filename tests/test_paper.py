@@ -434,8 +434,7 @@ def test_lost_by_less_than_the_seeds_make(measured: Callable[..., Evidence]) -> 
     assert outcomes(evidence)["best-accuracy-mtil"] == "too close to tell (one seed)"
     unknown = measured(flat(main_accuracy=narrow), plans=[PLANS["main"]])
     verdict = verdicts(unknown, published())[0]
-    assert verdict.text == "does not hold (one seed)"
-    assert "The spread over seeds is not known here." in verdict.note
+    assert verdict.text == "does not hold (one seed, spread over seeds unknown)"
 
 
 def test_three_seeds_say_so(measured: Callable[..., Evidence]) -> None:
@@ -492,6 +491,12 @@ def test_robust(measured: Callable[..., Evidence], width: float, outcome: str) -
     assert verdict.numbers[0].what == "range of accuracy over r = 36, 72, 144"
     assert verdict.numbers[0].value == pytest.approx(width)
     assert verdict.numbers[0].paper == pytest.approx(0.04)
+
+
+def test_robust_without_a_known_spread(measured: Callable[..., Evidence]) -> None:
+    value = flat(rank_accuracy=lambda label, seed: 50.0 + 9.0 * (label == "r = 288"))
+    alone = outcomes(measured(value, plans=[PLANS["rank"]]))
+    assert alone["robust-rank-mtil"] == "too close to tell (one seed, spread over seeds unknown)"
 
 
 def test_seed_spread_and_every_seed(measured: Callable[..., Evidence]) -> None:

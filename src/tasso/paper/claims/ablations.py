@@ -175,6 +175,6 @@ def robust_to(evidence: Evidence, published: Published, *, setting: Setting, pla
         outcome = CLOSE
     else:
         outcome = FAILS
-    note = f"Two standard errors of a difference over seeds: {fixed(noise, 2)}."
-    note = "The spread over seeds is not known here." if spread is None else note
-    return Verdict(key, claim, outcome, tuple(findings), seeds, note, "one seed" if seeds == 1 else "")
+    note = "" if spread is None else f"Two standard errors of a difference over seeds: {fixed(noise, 2)}."
+    weak = ["one seed"] * (seeds == 1) + ["spread over seeds unknown"] * (spread is None)
+    return Verdict(key, claim, outcome, tuple(findings), seeds, note, ", ".join(weak))

@@ -66,14 +66,13 @@ def best_on_sequences(evidence: Evidence, published: Published, *, setting: Sett
     )  # fmt: skip
     notes = [", ".join(f"{name} {with_sign(lead)} ({rival})" for name, (rival, lead) in least.items()) + "."]
     within = sum(abs(lead) < noise for lead in margins.values())
-    if spread is None:
-        notes.append("The spread over seeds is not known here.")
-    elif within:
+    if within:
         notes.append(f"Within two standard errors of the seeds ({fixed(noise, 2)}): {within} of {len(margins)} leads.")
     notes += _left_out(evidence, table, setting, metric, ours)
     if not complete:
         notes.append(missing_note(evidence, "main"))
-    few = "" if outcome == UNTESTED or seeds > 1 else "one seed"
+    weak = ["one seed"] * (seeds == 1) + ["spread over seeds unknown"] * (spread is None)
+    few = "" if outcome == UNTESTED else ", ".join(weak)
     return Verdict(key, claim, outcome, findings, seeds, " ".join(notes), few)
 
 
