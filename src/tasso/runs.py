@@ -102,9 +102,9 @@ class RunFolder:
 
     def check_same(self, config: RunConfig) -> None:
         """Raise a RunError if this folder holds a run of another configuration."""
-        before, now = (_flat(c.to_dict()) for c in (self.read_config(), config))
+        before, now = (identity(c) for c in (self.read_config(), config))
         for key in (*before, *now):
-            if key not in MAY_CHANGE and before.get(key) != now.get(key):
+            if before.get(key) != now.get(key):
                 raise RunError(
                     f"{self.path}: this run was started with {key} = {before.get(key)!r}, not {now.get(key)!r}. "
                     "Choose another --out, or --overwrite to start afresh"
@@ -170,10 +170,11 @@ class RunFolder:
             file.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
 
 
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The method's hyper-parameters as keys of their own, so that a difference can be named."""
-    method = {f"method.{key}": value for key, value in config["method"].items()}
-    return {**{key: value for key, value in config.items() if key != "method"}, **method}
+def identity(config: RunConfig) -> dict[str, Any]:
+    """What makes a run this run and no other; the method's hyper-parameters are keys of their own."""
+    options = config.to_dict()
+    method = {f"method.{key}": value for key, value in options.pop("method").items()}
+    return {**{key: value for key, value in options.items() if key not in MAY_CHANGE}, **method}
 
 
 def versions() -> dict[str, str]:

@@ -29,6 +29,22 @@ def orthonormal(A: Tensor, how: Orthonormalisation = "auto", fix_signs: bool = T
     return Q * torch.where(R.diagonal().detach() < 0, -1.0, 1.0).to(Q.dtype)
 
 
+def spanning(vectors: Tensor, drawn: Tensor) -> Tensor:
+    """Orthonormal columns (d × r) that span as much of the vectors (n × d) as r columns can.
+
+    First come their right singular vectors, the largest singular value first, as far as the vectors are linearly
+    independent. If these are fewer than r, the columns of `drawn` (d × r) in the places that are left fill up, less
+    what the earlier ones span. Computed in float64, so that it does not matter who computes it.
+    """
+    exact, filling = vectors.double(), drawn.double()
+    _, values, rows = torch.linalg.svd(exact, full_matrices=False)
+    # Embeddings are float32: what is smaller than their rounding is no direction of its own.
+    independent = int((values > values.max() * max(exact.shape) * torch.finfo(torch.float32).eps).sum())
+    kept = rows[: min(independent, drawn.shape[1])].mT
+    columns = orthonormal(torch.cat([kept, filling[:, kept.shape[1] :]], dim=1))
+    return columns.to(drawn.dtype)
+
+
 def inside(features: Tensor, U: Tensor) -> Tensor:
     """Coordinates Uᵀf in the subspace (n × r): the same lengths and angles as the projection UUᵀf."""
     return features @ U

@@ -17,7 +17,7 @@ from tasso.config import known, option, require
 from tasso.errors import ConfigError
 from tasso.losses import Angle, Distance, cross_entropy, distance
 from tasso.methods.base import Batch, Extras, Group, Method, TaskInfo, Wanted, cosine, numbers, register
-from tasso.subspace import Orthonormalisation, inside, orthonormal, outside
+from tasso.subspace import Orthonormalisation, inside, orthonormal, outside, spanning
 
 
 @register("tasso")
@@ -38,6 +38,9 @@ class Tasso(Method):
     kd_trains_projector: bool = option("let the distillation train the projector too (code)", True)
     train_projector: bool = option("learn the projector; false: it stays as it was drawn", True)
     optimise: Literal["joint", "projector-first", "alternate"] = option("when encoder and projector move", "joint")
+    projector_init: Literal["random", "texts"] = option(
+        "A at the start of a task: random (code), or texts: the main directions of the task's class texts", "random"
+    )
     init_std: float = option("standard deviation of the fresh projector matrix A (code)", 0.02)
     projector_lr: float | None = option("learning rate of A (default: the run's, as in the code)", None)
     projector_weight_decay: float | None = option("weight decay of A (default: the run's)", None)
@@ -98,6 +101,9 @@ class Tasso(Method):
         # Drawn on the CPU, so that a seed means the same projector on every device.
         generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
         A = self.init_std * torch.randn(clip.dim, self.rank, generator=generator)
+        if self.projector_init == "texts":
+            # As long as the drawn columns are on average, so that a learning rate means the same.
+            A = self.init_std * clip.dim**0.5 * spanning(self.class_embeddings.detach().cpu(), A)
         self.A = nn.Parameter(A.to(clip.device), requires_grad=self.train_projector)
 
     def groups(self) -> list[Group]:

@@ -114,12 +114,25 @@ _LATEX_ESCAPES = {
     "|": r"\textbar{}",
     "±": r"$\pm$",
     "–": "--",
+    "−": "$-$",
+    "×": r"$\times$",
+    "†": r"$\dagger$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "λ": r"$\lambda$",
+    "τ": r"$\tau$",
+    "…": r"\dots{}",
 } | {character: "\\" + character for character in "&%$#_{}"}
 
 
 def _latex_text(text: str) -> str:
     text = re.sub(r"\s+", " ", text)
     return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
+
+
+# Signs in the paper's captions and in names of rows.
+_LATEX_ESCAPES |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "⊥": r"$\perp$", "∥": r"$\parallel$"}
 
 
 def to_text(table: Table) -> str:
