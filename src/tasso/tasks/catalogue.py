@@ -44,14 +44,19 @@ class DataSet:
 @dataclass(frozen=True)
 class Benchmark:
     """A catalogue entry. `load_task` and `load_reference` take the data root and whether to check counts; the latter
-    gives the pictures and the class names of their data set."""
+    gives the pictures and the class names of their data set. `data_sets` are the tasks' in order, with their sizes."""
 
     name: str
     summary: str
-    tasks: tuple[str, ...]
+    data_sets: tuple[DataSet, ...]
+    reference: DataSet
     needs_root: bool
     load_task: Callable[[str, Path, bool], Task]
     load_reference: Callable[[Path, bool], tuple[ImageSet, tuple[str, ...]]]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(data_set.name for data_set in self.data_sets)
 
 
 def _annotated(name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool) -> Benchmark:
@@ -65,7 +70,7 @@ def _annotated(name: str, summary: str, data_sets: list[DataSet], reference: Dat
         task = reference.load(root, check_counts and exact)
         return task.train, task.class_names
 
-    return Benchmark(name, summary, tuple(by_name), True, load_task, load_reference)
+    return Benchmark(name, summary, tuple(data_sets), reference, True, load_task, load_reference)
 
 
 # Sizes: the paper's table of data sets.
@@ -107,7 +112,8 @@ MTIL_MINI = _annotated(
 ATLAS = Benchmark(
     "atlas",
     "eight domains drawn by code: nothing to download",
-    drawn.task_names(),
+    tuple(DataSet(name, "", *drawn.sizes(name)) for name in drawn.task_names()),
+    DataSet("scenes", "", 0, drawn.REFERENCE_IMAGES, 0),
     False,
     lambda name, root, check: drawn.load_task(name),
     lambda root, check: drawn.load_reference(),

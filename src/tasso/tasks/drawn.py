@@ -40,6 +40,12 @@ def task_names() -> tuple[str, ...]:
     return tuple(atlas.DOMAINS)
 
 
+def sizes(name: str) -> tuple[int, int, int]:
+    """Classes, training and test pictures of a domain."""
+    classes = len(atlas.DOMAINS[name].class_names)
+    return classes, classes * PER_CLASS["train"], classes * PER_CLASS["test"]
+
+
 def load_task(name: str) -> Task:
     """One domain as a task."""
     domain = atlas.DOMAINS[name]
