@@ -194,7 +194,10 @@ def test_module_entry_point() -> None:
     assert done.stdout.startswith("tasso ")
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.stem)
+RUN_FILES = sorted(file for file in (ROOT / "examples").glob("*.yaml") if not file.name.startswith("sweep"))
+
+
+@pytest.mark.parametrize("file", RUN_FILES, ids=lambda file: file.stem)
 def test_every_shipped_config_is_understood(file: Path) -> None:
     config = parse_run_config("tasso run", ["--config", str(file)])
     from tasso.learner import resolve
@@ -205,4 +208,4 @@ def test_every_shipped_config_is_understood(file: Path) -> None:
 
 
 def test_there_are_shipped_configs() -> None:
-    assert list((ROOT / "examples").glob("*.yaml"))
+    assert RUN_FILES

@@ -46,6 +46,16 @@ def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
         assert results["finished"]
 
 
+def test_projector_from_texts_is_recorded_like_any_other(on_gpu: dict[str, Any]) -> None:
+    method = {**options_for("tasso"), "projector_init": "texts"}
+    curves = []
+    for recorded in (False, True):
+        training = learner_for(on_gpu, method=method, cuda_graphs=recorded).begin(0)
+        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(12)])
+        training.close()
+    assert curves[0] == curves[1]
+
+
 @pytest.mark.parametrize("optimise", ["alternate", "projector-first"])
 def test_groups_that_rest_have_recordings_of_their_own(on_gpu: dict[str, Any], optimise: str) -> None:
     method = {**options_for("tasso"), "optimise": optimise}

@@ -19,7 +19,7 @@ from tasso.losses import cross_entropy, distance, geodesic_distance, squared_l2
 from tasso.methods import Batch
 from tasso.methods.tasso import Tasso
 from tasso.processes import ALONE
-from tasso.subspace import inside, orthonormal, outside
+from tasso.subspace import inside, orthonormal, outside, spanning
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
 
@@ -206,6 +206,34 @@ def test_projector_is_orthonormal_and_divides_by_pythagoras(seed: int, d: int, s
 
 
 @settings(deadline=None, max_examples=25)
+@given(seed=vectors, d=st.integers(4, 40), rank=st.integers(1, 39), n=st.integers(1, 50), twice=st.booleans())
+def test_columns_that_span_vectors(seed: int, d: int, rank: int, n: int, twice: bool) -> None:
+    """They hold as much of the vectors as an SVD says that so many columns can, and are filled up by what was drawn."""
+    rank = min(rank, d - 1)
+    generator = torch.Generator().manual_seed(seed)
+    vectors = nn.functional.normalize(torch.randn(n, d, generator=generator, dtype=torch.float64), dim=-1)
+    vectors = torch.cat([vectors, vectors]) if twice else vectors  # dependent ones are no directions of their own
+    drawn = torch.randn(d, rank, generator=generator, dtype=torch.float64)
+    U = spanning(vectors, drawn)
+    torch.testing.assert_close(U.mT @ U, torch.eye(rank, dtype=torch.float64), rtol=0, atol=1e-9)
+    values = torch.linalg.svdvals(vectors)
+    missed = float(outside(vectors, U).square().sum())
+    assert missed == pytest.approx(float(values[rank:].square().sum()), abs=1e-8)
+    kept = min(n, d, rank)
+    if kept < rank:  # what was drawn lies in the span of the texts and the columns that are filled up
+        assert float(outside(drawn[:, kept:].mT, U).abs().max()) < 1e-9
+
+
+def test_columns_that_span_float32_vectors_ignore_rounding() -> None:
+    generator = torch.Generator().manual_seed(0)
+    base = nn.functional.normalize(torch.randn(3, 24, generator=generator), dim=-1)
+    twice = torch.cat([base, nn.functional.normalize(1.0001 * base, dim=-1)])
+    drawn = torch.randn(24, 6, generator=generator)
+    one, other = spanning(base, drawn), spanning(twice, drawn)
+    torch.testing.assert_close(one @ one.mT, other @ other.mT, rtol=0, atol=1e-5)
+    assert one.dtype == torch.float32
+
+
 @given(seed=vectors)
 def test_cholesky_equals_sign_fixed_qr_with_its_gradient(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -27,6 +27,7 @@ from tasso.methods import METHODS, build_method
 from tasso.methods.describe import cost_in_words, describe
 from tasso.methods.tasso import Tasso
 from tasso.runs import RunFolder
+from tasso.subspace import orthonormal, outside
 
 # Hyper-parameters that fit the tiny model.
 SMALL: dict[str, dict[str, Any]] = {
@@ -329,6 +330,43 @@ def test_frozen_projector_stays(quick: dict[str, Any]) -> None:
     for _ in range(3):
         training.advance()
     assert torch.equal(training.method.A.detach(), before)
+
+
+def test_projector_may_start_from_the_class_texts(quick: dict[str, Any]) -> None:
+    methods = {how: {"name": "tasso", "rank": 6, "projector_init": how} for how in ("random", "texts")}
+    learners = {how: learner_for(quick, method=method) for how, method in methods.items()}
+    for learner in learners.values():
+        learner.begin(0)
+    A, usual = (learners[how].method.A.detach() for how in ("texts", "random"))
+    texts = learners["texts"].method.class_embeddings
+    assert len(texts) == 3  # so three columns are filled up
+    U = orthonormal(A)
+    torch.testing.assert_close(outside(texts, U), torch.zeros_like(texts), rtol=0, atol=1e-5)
+    torch.testing.assert_close(A.norm(dim=0), torch.full((6,), 0.02 * 24**0.5))
+    assert float(usual.norm(dim=0).mean()) == pytest.approx(float(A.norm(dim=0).mean()), rel=0.3)
+    again = learner_for(quick, method=methods["texts"])
+    again.begin(0)
+    assert torch.equal(again.method.A, A)
+    other = learner_for(quick, method={**methods["texts"], "rank": 2})  # fewer columns than classes
+    other.begin(0)
+    values = torch.linalg.svdvals(texts.double())
+    missed = outside(texts.double(), orthonormal(other.method.A.detach().double())).square().sum()
+    assert float(missed) == pytest.approx(float(values[2:].square().sum()), abs=1e-6)
+
+
+def test_projector_from_texts_goes_on_with_the_same_bits(quick: dict[str, Any]) -> None:
+    method = {"name": "tasso", "rank": 6, "projector_init": "texts"}
+    learn_first_task(quick, method=method)
+    whole, first = (learner_for(quick, method=method).begin(1) for _ in range(2))
+    for _ in range(4):
+        whole.advance()
+    first.advance()
+    state = copied(first.state_dict())
+    rest = learner_for(quick, method=method).begin(1)
+    rest.load_state_dict(state, "state")
+    for _ in range(3):
+        rest.advance()
+    assert same(copied(whole.state_dict()), copied(rest.state_dict()))
 
 
 def test_protocols_name_every_difference() -> None:

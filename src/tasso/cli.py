@@ -7,9 +7,9 @@ import json
 import logging
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -17,6 +17,9 @@ from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import ConfigError, TassoError
 from tasso.files import write_text
 from tasso.version import __version__
+
+if TYPE_CHECKING:
+    from tasso.sweep.carry_out import How, Summary
 
 DEFAULT_METHOD = "tasso"
 
@@ -26,6 +29,8 @@ USAGE = """usage: tasso COMMAND [options]
   eval      accuracy of a model, zero-shot or from a run, on every task of a benchmark
   metrics   accuracy, forgetting and zero-shot degradation of a results.json or a matrix file, as JSON
   methods   the methods: what they train, what they need, what they were verified against
+  sweep     many runs: methods × sequences × seeds × options, on this machine or on a cluster
+  paper     the runs behind the paper's tables and figures, on any benchmark, and the tables
   report    tables and an HTML page from run folders
   export    a run's model, or any other, as a folder that plain open_clip loads
   data      pack: decode the pictures of a benchmark once, for all runs
@@ -45,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(USAGE)
         return
     commands: dict[str, Callable[[list[str]], None]] = {
-        "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "report": report, "export": export,
-        "data": data, "bench": bench, "demo": demo,
+        "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "sweep": sweep, "paper": paper,
+        "report": report, "export": export, "data": data, "bench": bench, "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
@@ -139,6 +144,74 @@ def methods(words: list[str]) -> None:
         for key, value in facts["options"].items():
             print(f"  --method.{key.replace('_', '-'):<24} {value['default']!s:<10} {value['help']}")
         print()
+
+
+def sweep(words: list[str]) -> None:
+    """tasso sweep"""
+    from tasso.sweep import COMMON, make_grid, parse_for, parse_values, read_grid
+    from tasso.sweep.carry_out import carry_out
+
+    parser = _parser("tasso sweep", "Learn many runs: methods × sequences × seeds × options.")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run folders")
+    parser.add_argument("--config", type=Path | None, default=None, help="YAML file that describes the sweep")
+    parser.add_argument("--methods", type=str | None, default=None, help=f"methods, with commas [{DEFAULT_METHOD}]")
+    parser.add_argument("--sequences", type=str | None, default=None, help="S1 … S8, with commas [S1]")
+    parser.add_argument("--seeds", type=str | None, default=None, help="seeds, with commas [1102]")
+    parser.add_argument("--set", nargs="+", action="append", default=[], help="KEY=A,B,C: one run for each value")
+    _add_how(parser)
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in COMMON])
+    values = _values(parser, words, flags=["--dry-run", *_flags(RunConfig)])
+    given = {
+        **{axis: _split(values[axis]) for axis in ("methods", "sequences")},
+        "seeds": _numbers(values["seeds"], "seeds"),
+        "overrides": parse_values([word for group in values["set"] for word in group], "set"),
+        "by_method": parse_for(values["for"]),
+        "common": {key: values[key] for key in COMMON if values[key] is not None},
+    }
+    grid = make_grid(read_grid(values["config"]) if values["config"] else {}, given)
+    jobs = grid.jobs()
+    if values["dry_run"]:
+        print("\n".join(job.name for job in jobs))
+        return
+    _end(carry_out(jobs, values["out"], _how(values, grid.common)))
+
+
+def paper(words: list[str]) -> None:
+    """tasso paper PLAN …"""
+    from tasso.paper import PLANS
+    from tasso.paper.evaluation import chosen, cost_of, make_setup, run_plans
+    from tasso.sweep import COMMON, parse_for
+
+    parser = _parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
+    parser.add_argument("plans", type=str, nargs="*", help=f"all, or some of: {', '.join(PLANS)}")
+    parser.add_argument("--list", type=bool, default=False, help="say what plans there are")
+    parser.add_argument("--out", type=Path | None, default=None, help="folder for runs and report")
+    parser.add_argument("--rates", type=Path | None, default=None, help="YAML or JSON file: options by method")
+    parser.add_argument("--seeds", type=str | None, default=None, help="seeds of the ablations, with commas [1102]")
+    parser.add_argument("--main-seeds", type=str | None, default=None, help="seeds of the main tables [1102]")
+    parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
+    _add_how(parser)
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in COMMON])
+    values = _values(parser, words, flags=["--list", "--dry-run", *_flags(RunConfig)])
+    if values["list"]:
+        for plan in PLANS.values():
+            print(f"{plan.name:<13} {plan.title}")
+        return
+    if not values["plans"] or values["out"] is None:
+        raise ConfigError("paper: name one plan or more (tasso paper --list) and --out, the folder to work in")
+    common = {key: values[key] for key in COMMON if values[key] is not None}
+    setup = make_setup(
+        common,
+        rates=values["rates"],
+        by_method=parse_for(values["for"]),
+        seeds=_numbers(values["seeds"], "seeds"),
+        main_seeds=_numbers(values["main_seeds"], "main-seeds"),
+        sequences=_split(values["sequences"]),
+    )
+    plans, how = chosen(values["plans"]), _how(values, common)
+    print("\n".join(cost_of(plans, setup, values["out"], how).lines()), flush=True)
+    if not values["dry_run"]:
+        _end(run_plans(plans, setup, values["out"], how))
 
 
 def report(words: list[str]) -> None:
@@ -280,6 +353,57 @@ def demo(words: list[str]) -> None:
     table, sentence, page = run_demo(values["out"], seed=values["seed"], full=values["full"])
     print_table(table)
     print(f"\n{sentence}\n\npage: {page}")
+
+
+# -- many runs -------------------------------------------------------------------------------------------------
+
+
+def _add_how(parser: ArgumentParser) -> None:
+    """Options about who carries runs out."""
+    from tasso.sweep.carry_out import Engine
+    from tasso.sweep.work import Keep
+
+    parser.add_argument("--for", nargs="+", action="append", default=[], help="METHOD KEY=VALUE …: for one method only")
+    parser.add_argument("--jobs", type=int | None, default=None, help="runs at once on each GPU, or on the CPU")
+    parser.add_argument("--gpus", type=str | None, default=None, help="numbers of the GPUs, with commas [all]")
+    parser.add_argument("--engine", type=Engine, default="local", help="local, ray or slurm [local]")
+    parser.add_argument("--slurm", nargs="+", default=[], help="KEY=VALUE …: parameters of submitit")
+    parser.add_argument("--keep-checkpoints", type=Keep, default="last", help="of a finished run [last]")
+    parser.add_argument("--dry-run", type=bool, default=False, help="say what would be done, and do nothing")
+
+
+def _how(values: dict[str, Any], common: Mapping[str, Any]) -> How:
+    from tasso.sweep import parse_values
+    from tasso.sweep.carry_out import How
+
+    return How(
+        engine=values["engine"],
+        at_once=values["jobs"],
+        gpus=_numbers(values["gpus"], "gpus"),
+        device=str(common.get("device", "auto")),
+        keep=values["keep_checkpoints"],
+        slurm={key: several[0] for key, several in parse_values(values["slurm"], "slurm").items()},
+    )
+
+
+def _end(summary: Summary) -> None:
+    """Say how it ended; a failed run is a failed command."""
+    print("\n".join(summary.lines()))
+    if summary.stopped:
+        raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
+    if summary.failed:
+        sys.exit(1)
+
+
+def _split(text: str | None) -> tuple[str, ...] | None:
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if text is not None else None
+
+
+def _numbers(text: str | None, where: str) -> tuple[int, ...] | None:
+    try:
+        return tuple(map(int, _split(text) or ())) or None
+    except ValueError:
+        raise ConfigError(f"{where}: expected whole numbers with commas, not {text!r}") from None
 
 
 # -- parsing ---------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ log = logging.getLogger("tasso")
 
 NANO = Path(__file__).parent / "nano"
 LOCAL = "local-dir:"
+CONFIG_NAME = "open_clip_config.json"
 TEXT_CHUNK = 512
 
 
@@ -283,6 +284,16 @@ def load_clip(model: str, pretrained: str | None = None) -> Clip:
     return _load_tag(model, config, pretrained, spec)
 
 
+def architecture_of(model: str) -> dict[str, Any]:
+    """open_clip's model config (`embed_dim`, `vision_cfg`, `text_cfg`) without building the model."""
+    if model == "nano" or model.startswith(LOCAL):
+        return _read_config(NANO if model == "nano" else Path(model.removeprefix(LOCAL)))
+    config = open_clip.get_model_config(model)
+    if config is None:
+        raise ModelError(f"model: open_clip knows no model {model!r}; open_clip.list_models() lists them")
+    return dict(config)
+
+
 def random_clip(model: str) -> Clip:
     """A model with random weights: for measuring speed."""
     if model == "nano" or model.startswith(LOCAL):
@@ -314,21 +325,26 @@ def read_templates(template: str) -> tuple[str, ...]:
 def _load_folder(folder: Path, spec: ModelSpec) -> Clip:
     if spec.pretrained:
         raise ModelError(f"pretrained: {spec.model} brings its own weights; leave --pretrained out")
-    file = folder / "open_clip_config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        text = config["model_cfg"]["text_cfg"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"model: {file}: not an open_clip config ({error.__class__.__name__}: {error})") from None
+    config = _read_config(folder)
     name = f"{LOCAL}{folder}"
     model = _quietly(lambda: open_clip.create_model(name, require_pretrained=True), spec)
     # A vocabulary of its own lies beside the weights; open_clip would look for it in the working directory.
-    file_name = text.get("tokenizer_kwargs", {}).get("bpe_path")
+    file_name = config["text_cfg"].get("tokenizer_kwargs", {}).get("bpe_path")
     vocabulary = folder / file_name if file_name else None
     if vocabulary and not vocabulary.is_file():
-        raise ModelError(f"model: {file} names a vocabulary that is not there: {vocabulary}")
+        raise ModelError(f"model: {folder / CONFIG_NAME} names a vocabulary that is not there: {vocabulary}")
     tokenizer = open_clip.get_tokenizer(name, **({"bpe_path": str(vocabulary)} if vocabulary else {}))
-    return _wrap(model, tokenizer, spec, config["model_cfg"], vocabulary)
+    return _wrap(model, tokenizer, spec, config, vocabulary)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    file = folder / CONFIG_NAME
+    try:
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["model_cfg"]
+        _ = config["text_cfg"], config["embed_dim"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"model: {file}: not an open_clip config ({error.__class__.__name__}: {error})") from None
+    return config
 
 
 def _load_tag(name: str, config: dict[str, Any], tag: str, spec: ModelSpec) -> Clip:

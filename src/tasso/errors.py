@@ -19,3 +19,7 @@ class ModelError(TassoError):
 
 class RunError(TassoError):
     """A run folder cannot be used as asked."""
+
+
+class BusyError(RunError):
+    """Another process is working in the run folder; later it may be free."""

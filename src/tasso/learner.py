@@ -507,6 +507,9 @@ def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> 
     if not results or not learned:
         raise RunError(f"{folder.path}: no task has been learned in this run")
     index = len(learned) - 1 if after is None else _find_task(after, learned, folder)
+    if not folder.has_checkpoint(index, learned[index]):
+        file = folder.checkpoint_file(index, learned[index])
+        raise RunError(f"{file} is missing; sweeps remove checkpoints of finished runs (--keep-checkpoints)")
     method = build_method(config.method, config.protocol)
     method.attach(clip)
     restore(clip, method, folder, index, learned[index])

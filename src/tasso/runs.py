@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from safetensors import SafetensorError, safe_open
@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tasso.config import RunConfig, from_dict, read_yaml
-from tasso.errors import RunError
+from tasso.errors import BusyError, RunError
 from tasso.files import is_temporary, locked, write_atomically, write_text
 from tasso.version import __version__
 
@@ -92,7 +92,7 @@ class RunFolder:
         return path.name in (".lock", "checkpoints") or is_temporary(path)
 
     def _refuse(self) -> None:
-        raise RunError(f"{self.path}: another process is working in this run folder")
+        raise BusyError(f"{self.path}: another process is working in this run folder")
 
     def _clear(self) -> None:
         for file in (self.results_file, self.state_file, self.log_file, self.config_file):
@@ -139,6 +139,15 @@ class RunFolder:
         """The trained tensors after a task, with what was measured while training."""
         if self.writes:
             write_tensors(self.checkpoint_file(index, task), state, about)
+
+    def keep_checkpoints(self, which: Literal["last", "all", "none"]) -> None:
+        """Remove the checkpoints of a finished run, but for the last one or all of them."""
+        results = self.read_results()
+        if which == "all" or not results or not results["finished"]:
+            return
+        files = sorted(self.checkpoints.glob("*.safetensors"))
+        for file in files[:-1] if which == "last" else files:
+            file.unlink(missing_ok=True)
 
     def has_checkpoint(self, index: int, task: str) -> bool:
         """Is there a model after this task?"""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasso.errors import ConfigError
-from tasso.sweep.jobs import Job
+from tasso.sweep import Job, combined
 
 SEED = 1102  # of the paper's main tables, and of SnD's code
 PAPER_SEEDS = (42, 123, 1234, 12345, 123456, 1234567, SEED)
@@ -61,25 +61,18 @@ class Setup:
 
     def job(self, method: str, hyper: Mapping[str, Any], sequence: str, seed: int, tag: str = "") -> Job:
         """One run: what is common, then what belongs to the method, then what the row says."""
-        options: dict[str, Any] = {}
-        hyper_parameters: dict[str, Any] = {"rank": OfWidth(PAPER_RANK)} if method == "tasso" else {}
-        for source in (self.common, self.by_method.get(method, {})):
-            for key, value in source.items():
-                if key.startswith("method."):
-                    hyper_parameters[key.removeprefix("method.").replace("-", "_")] = value
-                else:
-                    options[key.replace("-", "_")] = value
-        hyper_parameters |= hyper
-        # A rate that is read from a YAML file may be text.
-        settled = {key: self._settle(value, options, method) for key, value in hyper_parameters.items()}
-        options |= {"method": {"name": method, **settled}, "sequence": sequence, "seed": seed}
-        return Job(options, tag)
+        own = {"method.rank": OfWidth(PAPER_RANK)} if method == "tasso" else {}
+        row = {f"method.{key}": value for key, value in hyper.items()}
+        options = combined(method, own, self.common, self.by_method.get(method, {}), row)
+        settled = {key: self._settle(value, options, method) for key, value in options["method"].items()}
+        return Job({**options, "method": settled, "sequence": sequence, "seed": seed}, tag)
 
     def _settle(self, value: Any, options: Mapping[str, Any], method: str) -> Any:
         if isinstance(value, OfWidth):
             return value.scaled(self.width)
         if isinstance(value, TimesRate):
-            return value.factor * float(options["lr"] if "lr" in options else _default_rate(method))
+            rate = options["lr"] if "lr" in options else _default_rate(method)
+            return value.factor * float(rate)  # a rate from a YAML file may be text
         return value
 
 

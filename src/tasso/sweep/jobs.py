@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Job:
         change while a run goes on do not enter.
         """
         known = resolved_identity(self.options)
-        usual = resolved_identity({"method": known["method.name"], "protocol": known["protocol"]})
+        usual = _usual(known["method.name"], known["protocol"])
         changed = {key: value for key, value in known.items() if value != usual[key] and key != "seed"}
         if known["protocol"] != "code":
             changed["protocol"] = known["protocol"]
@@ -87,6 +87,12 @@ def resolved_identity(options: Mapping[str, Any]) -> dict[str, Any]:
         config.resolved(method.run_defaults), method=method.hyper_parameters(), sequence=_sequence(config.sequence)
     )
     return {key: _canonical(value) for key, value in identity(resolved).items()}
+
+
+@cache
+def _usual(method: str, protocol: str) -> dict[str, Any]:
+    """A run in which nothing but the method is chosen."""
+    return resolved_identity({"method": method, "protocol": protocol})
 
 
 def _sequence(sequence: str) -> str:
