@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -133,7 +134,7 @@ class RunFolder:
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Replace results.json."""
         if self.writes:
-            write_text(self.results_file, json.dumps(results, indent=1) + "\n")
+            write_text(self.results_file, to_json(results) + "\n")
 
     def write_checkpoint(self, index: int, task: str, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """The trained tensors after a task, with what was measured while training."""
@@ -168,6 +169,15 @@ class RunFolder:
             return
         with self.log_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Indented, but a list of numbers on one line: a histogram would be hundreds of lines."""
+    # No string is ever taken for a list: in JSON none has a line break.
+    number = r"(?:null|[-+.\deE]+)"
+    lists = re.compile(rf"\[\n\s+{number}(?:,\n\s+{number})*\n\s*\]")
+    text = json.dumps(document, indent=1)
+    return lists.sub(lambda found: "[" + ", ".join(found[0][1:-1].replace(",", " ").split()) + "]", text)
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
