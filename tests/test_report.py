@@ -142,7 +142,7 @@ def png(colour: int = 0) -> bytes:
 
 def test_report_needs_no_torch() -> None:
     """No module here may import anything of tasso but the report itself and the errors."""
-    allowed = re.compile(r"tasso\.(report|errors)\b")
+    allowed = re.compile(r"tasso\.(report|errors|files|progress|version)\b")
     for file in Path(report.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -344,7 +344,7 @@ def test_markdown(runs: list[RunResult]) -> None:
     assert "| Method | Runs | Accuracy ↑ | Forgetting ↓ |" in text
     assert "|:---|---:|---:|" in text
     assert "| TASSO | 3 | **67.50** ± 1.00 | **4.00** ± 1.00 |" in text
-    assert "| LwF | 1 | 61.50 | 10.00 |" in text
+    assert "| LwF | 1 | <u>61.50</u> | <u>10.00</u> |" in text
     assert "*60.50*" not in text
     assert "*69.00*" in to_markdown(matrix_table(runs[0], "mtil"))  # just learned
 
@@ -372,7 +372,7 @@ def test_latex(runs: list[RunResult]) -> None:
         r"\toprule",
         r"Accuracy $\uparrow$ & Forgetting $\downarrow$",
         r"TASSO & $3$ & $\mathbf{67.50} \pm 1.00$",
-        r"LwF & $1$ & $61.50$",
+        r"LwF & $1$ & $\underline{61.50}$",
         r"Zero-shot & -- & $31.50$ & --",
         r"\bottomrule",
     ):
