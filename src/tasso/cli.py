@@ -17,6 +17,8 @@ from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import ConfigError, TassoError
 from tasso.version import __version__
 
+log = logging.getLogger("tasso")
+
 DEFAULT_METHOD = "tasso"
 
 USAGE = """usage: tasso COMMAND [options]
@@ -25,7 +27,7 @@ USAGE = """usage: tasso COMMAND [options]
   eval      accuracy of a model, zero-shot or from a run, on every task of a benchmark
   metrics   accuracy, forgetting and zero-shot degradation of a results.json or a matrix file, as JSON
   methods   the methods: what they train, what they need, what they were verified against
-  report    tables and an HTML page from run folders
+  report    tables, figures and an HTML page from run folders
   export    a run's model, or any other, as a folder that plain open_clip loads
   data      pack: decode the pictures of a benchmark once, for all runs
   bench     speed of steps, evaluation and whole sequences, with random weights
@@ -143,33 +145,40 @@ def methods(words: list[str]) -> None:
 def report(words: list[str]) -> None:
     """tasso report RUN …"""
     from tasso.report import (
-        SETTINGS,
         print_table,
         read_runs,
-        summary_table,
+        report_tables,
         to_csv,
         to_latex,
         to_markdown,
+        write_figures,
         write_page,
+        write_report,
     )
 
-    parser = _parser("tasso report", "Tables and an HTML page from run folders; nothing is trained.")
+    parser = _parser("tasso report", "Tables, figures and an HTML page from run folders; nothing is trained.")
     parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders of run folders")
     formats = Literal["terminal", "markdown", "csv", "latex"]
     parser.add_argument("--format", type=formats, default="terminal", help="format of the tables on standard output")
     parser.add_argument("--html", type=Path | None, default=None, help="write one self-contained HTML page here")
+    parser.add_argument("--figures", type=Path | None, default=None, help="write figures as PNG and PDF here")
+    parser.add_argument("--out", type=Path | None, default=None, help="write all of it here: page, tables, figures")
     values = _values(parser, words)
     runs = read_runs(values["runs"])
-    render = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}.get(values["format"])
-    for setting in SETTINGS:
-        table = summary_table(runs, setting)
-        if render is None:
-            print_table(table)
-        else:
-            print(render(table))
+    render = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}.get(values["format"], print_table)
+    for table in report_tables(runs).values():
+        text = render(table)
+        if text is not None:
+            print(text)
+    # Standard output may be a file of tables: what else was written is told beside it.
     if values["html"]:
         write_page(runs, values["html"], title="tasso report", intro="")
-        print(f"page: {values['html']}")
+        log.info("page: %s", values["html"])
+    if values["figures"]:
+        write_figures(runs, values["figures"])
+        log.info("figures: %s", values["figures"])
+    if values["out"]:
+        log.info("report: %s", write_report(runs, values["out"]))
 
 
 def export(words: list[str]) -> None:
