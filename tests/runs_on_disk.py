@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tasso.report import RunResult, read_runs
+from tasso.report.figures import style
 from test_report import TASKS, results
 
 Json = dict[str, Any]
@@ -54,3 +57,9 @@ def several(seeds: int = 7, orders: int = 1, *, aligned: bool = True) -> list[Js
                 content = results(label, seed, tasks=tasks, shift=shift, sequence=f"S{order + 1}")
                 found.append(content | ({"alignment": alignment(shift=0.02 * place)} if aligned else {}))
     return found
+
+
+def draw_coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer pixels are drawn faster, and so are letters that need not stay letters."""
+    monkeypatch.setattr(style, "DPI", 40)
+    monkeypatch.setitem(style.RULES, "pdf.fonttype", 3)

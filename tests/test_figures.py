@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runs_on_disk import alignment, several, write_runs
+from runs_on_disk import alignment, draw_coarsely, several, write_runs
 from tasso.report import ReportError, write_figures
 from tasso.report.colours import MARKS
 from tasso.report.distances import measured
-from tasso.report.figures import figures, style
+from tasso.report.figures import figures
 from tasso.report.figures.style import MARKERS
 from tasso.report.figures.write import rivals
 from tasso.report.groups import compare
@@ -20,9 +20,7 @@ from test_report import TASKS, results
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer pixels are drawn faster, and so are letters that need not stay letters."""
-    monkeypatch.setattr(style, "DPI", 40)
-    monkeypatch.setitem(style.RULES, "pdf.fonttype", 3)
+    draw_coarsely(monkeypatch)
 
 
 pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'tasso[report]'")

@@ -622,3 +622,47 @@ def test_a_failed_write_leaves_the_old_page(
         write_page(runs, out, title="t", intro="")
     assert out.read_text() == "old"
     assert [path.name for path in tmp_path.glob("*page*")] + [p.name for p in tmp_path.glob(".*")] == ["page.html"]
+
+
+# -- distances -------------------------------------------------------------------------------------
+
+
+def test_distances_are_read_and_optional(folder: Callable[..., Path]) -> None:
+    from runs_on_disk import alignment
+
+    (without,) = read_runs(folder("without", results()))
+    assert without.alignment is None
+    (run,) = read_runs(folder("with", results() | {"alignment": alignment()}))
+    assert run.alignment is not None
+    assert run.alignment.last is not None
+    assert run.alignment.last[1].quantiles == (0.41, 0.43, 0.46, 0.48, 0.53)
+    unmeasured = alignment() | {"last": None}
+    (routed,) = read_runs(folder("routed", results() | {"alignment": unmeasured}))
+    assert routed.alignment is not None
+    assert routed.alignment.last is None
+    source = build_page([routed], title="t", intro="")
+    assert "Pictures and texts" not in source
+    assert "Pictures and texts" in build_page([run, without], title="t", intro="")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("bins", 0, "alignment.bins: expected at least 1, found 0"),
+        ("range", [1, 0], "alignment.range: expected"),
+        ("last", ..., "missing key 'alignment.last'"),
+        ("last.2", ..., "alignment.last: wrong size: 2 objects for 3 tasks"),
+        ("last.1.counts.0", 11, r"alignment.last\[1\].counts: 41 pictures, but count says 40"),
+        ("last.1.counts.0", -1, r"alignment.last\[1\].counts\[0\]: expected a number of pictures"),
+        ("zero_shot.0.first_bin", 498, r"first_bin: 4 bins from bin 498 on do not fit into 500"),
+        ("zero_shot.0.quantiles", [5, 4, 3, 2, 1], "quantiles: expected 5 rising numbers"),
+        ("zero_shot.0.prototypes.1", "near", r"prototypes\[1\]: expected a distance or null, found 'near'"),
+        ("zero_shot.0.mean", None, "mean: expected a finite number, found null"),
+    ],
+)
+def test_bad_distances_name_the_key(folder: Callable[..., Path], path: str, value: Any, words: str) -> None:
+    from runs_on_disk import alignment
+
+    bad = folder("bad", results() | {"alignment": change(alignment(), path, value)})
+    with pytest.raises(ReportError, match=words):
+        read_runs(bad)

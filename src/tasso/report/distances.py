@@ -10,7 +10,7 @@ from statistics import fmean, median, quantiles
 from tasso.report.alignment import Distances, density
 from tasso.report.colours import method_class
 from tasso.report.groups import Comparison
-from tasso.report.markup import Html, element, label, line, points
+from tasso.report.markup import Html, element, label, line, points, short
 from tasso.report.tables import ZERO_SHOT, fixed
 
 Scale = Callable[[float], float]
@@ -186,11 +186,12 @@ def box_plot(comparison: Comparison, found: Measured, methods: Mapping[str, int]
 def _box(task: str, method: str, sample: Sample, index: int, x: Scale, y: float) -> Html:
     least, lower, middle, upper, most = sample.prototype_box
     text = f"{method} on {task}: median {fixed(middle, 3)}, quartiles {fixed(lower, 3)} to {fixed(upper, 3)}"
-    left, width = f"{x(lower):.1f}", f"{x(upper) - x(lower):.1f}"
+    left, width = short(x(lower)), short(x(upper) - x(lower))
     return element(
         "g",
+        element("rect", class_="hit", x=short(x(least)), y=short(y - 7), width=short(x(most) - x(least)), height=14),
         line("whisker", x(least), y, x(most), y),
-        element("rect", class_="box", x=left, y=f"{y - 4.5:.1f}", width=width, height=9),
+        element("rect", class_="box", x=left, y=short(y - 4.5), width=width, height=9),
         line("middle", x(middle), y - 4.5, x(middle), y + 4.5),
         class_=f"dot {method_class(index)}", data_method=f"method-{index}", data_tip=text, role="img", aria_label=text,
     )  # fmt: skip

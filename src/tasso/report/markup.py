@@ -9,7 +9,8 @@ from html import escape
 from typing import Any
 
 _VOID = frozenset({"meta", "img", "br", "hr"})
-_DRAWN = frozenset({"line", "path", "polygon", "polyline", "rect", "use"})  # parts of drawings close themselves
+# Parts of drawings close themselves.
+_DRAWN = frozenset({"circle", "line", "path", "polygon", "polyline", "rect", "use"})
 Attribute = str | float | bool | None
 
 

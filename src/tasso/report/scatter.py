@@ -9,7 +9,7 @@ from statistics import fmean
 from tasso.report.collect import Setting
 from tasso.report.colours import mark, method_class
 from tasso.report.groups import Comparison, Group
-from tasso.report.markup import Html, element, label, line
+from tasso.report.markup import Html, element, label, line, short
 from tasso.report.tables import SETTING_NAMES, fixed
 
 _WIDTH, _HEIGHT = 520, 320
@@ -49,7 +49,8 @@ def scatter(comparison: Comparison, setting: Setting, methods: Mapping[str, int]
         runs = f"mean of {len(places)} runs" if len(places) > 1 else "1 run"
         text = f"{name}: accuracy {fixed(mean[1], 2)}, forgetting {fixed(mean[0], 2)} ({runs})"
         small = [mark(index, x(px), y(py), 2.4) for px, py in places] if len(places) > 1 else []
-        marks = [*small, mark(index, x(mean[0]), y(mean[1]), 6)]
+        hit = element("circle", class_="hit", cx=short(x(mean[0])), cy=short(y(mean[1])), r=11)  # easier to point at
+        marks = [*small, hit, mark(index, x(mean[0]), y(mean[1]), 6)]
         about = {"class_": f"dot {method_class(index)}", "data_method": f"method-{index}"}
         parts.append(element("g", *marks, **about, data_tip=text, role="img", aria_label=text))
     words = f"{SETTING_NAMES[setting]}, in percent: accuracy (upwards) against forgetting (to the right). "
