@@ -209,3 +209,38 @@ def test_every_shipped_config_is_understood(file: Path) -> None:
 
 def test_there_are_shipped_configs() -> None:
     assert RUN_FILES
+
+
+def test_report_writes_everything_into_one_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'tasso[report]'")
+    from runs_on_disk import draw_coarsely, several, write_runs
+
+    draw_coarsely(monkeypatch)
+    write_runs(tmp_path / "runs", several(seeds=1, aligned=False)[:1])
+    out = tmp_path / "report"
+    main(["report", str(tmp_path / "runs"), "--format", "csv", "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("Method,Benchmark,Model,Order,Runs,Accuracy")
+    assert "report:" not in printed, "what is printed can be used as it is"
+    assert {path.name for path in out.iterdir()} == {"index.html", "tables", "figures"}
+    tables = {path.name for path in (out / "tables").iterdir()}
+    names = ("summary-mtil", "summary-mcil", "time-and-memory")
+    assert tables == {f"{name}.{kind}" for name in names for kind in ("md", "csv", "tex")}
+    assert (out / "tables" / "summary-mtil.csv").read_text() in printed
+    assert (out / "figures" / "captions.md").is_file()
+    main(["report", str(tmp_path / "runs"), "--figures", str(tmp_path / "only")])
+    assert {path.name for path in (out / "figures").iterdir()} == {path.name for path in (tmp_path / "only").iterdir()}
+
+
+def test_report_into_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from runs_on_disk import several, write_runs
+
+    write_runs(tmp_path / "runs", several(seeds=1)[:1])
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "taken")])
+    assert stop.value.code == 2
+    assert "taken: is a file, not a folder" in capsys.readouterr().err
+    assert (tmp_path / "taken").read_text() == "mine"

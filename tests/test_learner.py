@@ -75,8 +75,8 @@ def same_run(one: Path, other: Path) -> None:
     """Both runs ended with the same bits, and nothing half-written is left."""
     assert not list(one.rglob("*.tmp"))
     results = [json.loads((folder / "results.json").read_text()) for folder in (one, other)]
-    for setting in ("mtil", "mcil"):
-        assert results[0][setting] == results[1][setting]
+    for key in ("mtil", "mcil", "alignment"):
+        assert results[0][key] == results[1][key]
     files = sorted(path.name for path in (one / "checkpoints").iterdir())
     assert files == sorted(path.name for path in (other / "checkpoints").iterdir())
     assert len(files) == 2

@@ -21,6 +21,8 @@ from tasso.version import __version__
 if TYPE_CHECKING:
     from tasso.sweep.carry_out import How, Summary
 
+log = logging.getLogger("tasso")
+
 DEFAULT_METHOD = "tasso"
 
 USAGE = """usage: tasso COMMAND [options]
@@ -31,7 +33,7 @@ USAGE = """usage: tasso COMMAND [options]
   methods   the methods: what they train, what they need, what they were verified against
   sweep     many runs: methods × sequences × seeds × options, on this machine or on a cluster
   paper     the runs behind the paper's tables and figures, on any benchmark, and the tables
-  report    tables and an HTML page from run folders
+  report    tables, figures and an HTML page from run folders
   export    a run's model, or any other, as a folder that plain open_clip loads
   data      pack: decode the pictures of a benchmark once, for all runs
   bench     speed of steps, pictures, evaluation and whole sequences, with random weights
@@ -217,33 +219,40 @@ def paper(words: list[str]) -> None:
 def report(words: list[str]) -> None:
     """tasso report RUN …"""
     from tasso.report import (
-        SETTINGS,
         print_table,
         read_runs,
-        summary_table,
+        report_tables,
         to_csv,
         to_latex,
         to_markdown,
+        write_figures,
         write_page,
+        write_report,
     )
 
-    parser = _parser("tasso report", "Tables and an HTML page from run folders; nothing is trained.")
+    parser = _parser("tasso report", "Tables, figures and an HTML page from run folders; nothing is trained.")
     parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders of run folders")
     formats = Literal["terminal", "markdown", "csv", "latex"]
     parser.add_argument("--format", type=formats, default="terminal", help="format of the tables on standard output")
     parser.add_argument("--html", type=Path | None, default=None, help="write one self-contained HTML page here")
+    parser.add_argument("--figures", type=Path | None, default=None, help="write figures as PNG and PDF here")
+    parser.add_argument("--out", type=Path | None, default=None, help="write all of it here: page, tables, figures")
     values = _values(parser, words)
     runs = read_runs(values["runs"])
-    render = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}.get(values["format"])
-    for setting in SETTINGS:
-        table = summary_table(runs, setting)
-        if render is None:
-            print_table(table)
-        else:
-            print(render(table))
+    render = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}.get(values["format"], print_table)
+    for table in report_tables(runs).values():
+        text = render(table)
+        if text is not None:
+            print(text)
+    # Standard output may be a file of tables: what else was written is told beside it.
     if values["html"]:
         write_page(runs, values["html"], title="tasso report", intro="")
-        print(f"page: {values['html']}")
+        log.info("page: %s", values["html"])
+    if values["figures"]:
+        write_figures(runs, values["figures"])
+        log.info("figures: %s", values["figures"])
+    if values["out"]:
+        log.info("report: %s", write_report(runs, values["out"]))
 
 
 def export(words: list[str]) -> None:

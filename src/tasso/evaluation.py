@@ -3,6 +3,7 @@ against the classes of all tasks (MCIL)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasso.alignment import alignment
 from tasso.images import Pixels
 from tasso.inference import Inference
 from tasso.tasks import Task
@@ -21,6 +23,12 @@ class Rows:
 
     mtil: list[float]
     mcil: list[float]
+    # Distances between pictures and texts, task by task, if they were asked for and there is one text a class.
+    alignment: list[dict[str, Any]] | None = None
+
+    def settings(self) -> dict[str, list[float]]:
+        """The accuracies by the name of the setting."""
+        return {"mtil": self.mtil, "mcil": self.mcil}
 
 
 def percent_correct(scores: Tensor, labels: Tensor) -> float:
@@ -35,15 +43,21 @@ def accuracy_rows(
     templates: Sequence[str],
     batch_size: int,
     on_progress: Callable[[int], Any] = lambda n: None,
+    *,
+    with_alignment: bool = False,
 ) -> Rows:
     """Score the model on every task in both settings."""
     groups = [task.class_names for task in tasks]
-    rows, offset = Rows([], []), 0
+    rows, distances, offset = Rows([], []), list[dict[str, Any]](), 0
     for task, pictures in zip(tasks, pixels, strict=True):
-        scores = inference.scores(inference.embed_all(pictures, batch_size, on_progress), groups, templates)
+        embedded = inference.embed_all(pictures, batch_size, on_progress)
+        scores = inference.scores(embedded, groups, templates)
         labels = torch.from_numpy(task.test.labels).to(scores.device)
         own = scores[:, offset : offset + len(task.class_names)]
         rows.mtil.append(percent_correct(own, labels))
         rows.mcil.append(percent_correct(scores, labels + offset))
         offset += len(task.class_names)
-    return rows
+        texts = inference.texts(task.class_names, templates) if with_alignment else None
+        if texts is not None:
+            distances.append(alignment(embedded.features, texts, labels))
+    return dataclasses.replace(rows, alignment=distances) if distances else rows

@@ -73,3 +73,7 @@ class Inference:
         """
         texts = torch.cat([self.clip.class_embeddings(names, templates) for names in groups])
         return pictures.features @ texts.mT
+
+    def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
+        """One unit vector a class, in the space of the pictures; None where a class has more than one of them."""
+        return self.clip.class_embeddings(names, templates)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tasso.alignment import BINS, RANGE
 from tasso.clip import Clip, load_clip, read_templates
 from tasso.config import Protocol, RunConfig, from_dict, known
 from tasso.engine import Plan, Training, choose_device, choose_precision, peak_memory, planned_steps
@@ -175,12 +176,12 @@ class Learner:
         results = self.folder.read_results() or self._first_results()
         tasks = self.sequence.tasks
         if not results["mtil"]["zero_shot"]:
-            self._add_zero_shot(results, self._evaluate("zero-shot"))
+            self._add_zero_shot(results, self._evaluate("zero-shot", with_alignment=True))
             self.folder.write_results(results)
         for index in range(len(results["mtil"]["matrix"]), len(tasks)):
             about = self._learn_task(index)
             started = time.perf_counter()
-            rows = self._evaluate(f"after {tasks[index].name}")
+            rows = self._evaluate(f"after {tasks[index].name}", with_alignment=index == len(tasks) - 1)
             about["evaluation_seconds"] = round(time.perf_counter() - started, 3)
             self._add_row(results, rows, about)
             self.folder.write_results(results)
@@ -366,7 +367,7 @@ class Learner:
 
     # -- evaluation and results ------------------------------------------------------------------------------
 
-    def _evaluate(self, when: str) -> Rows:
+    def _evaluate(self, when: str, *, with_alignment: bool = False) -> Rows:
         tasks = self.sequence.tasks
         pixels = [self._kept(task.test, f"{task.name} test") for task in tasks]
         with progress(f"testing {when}", sum(map(len, pixels))) as advance:
@@ -377,6 +378,7 @@ class Learner:
                 self.templates,
                 self.config.eval_batch_size,
                 lambda n: advance(n, ""),
+                with_alignment=with_alignment,
             )
         log.info("%s: MTIL %s", when, " ".join(f"{value:.1f}" for value in rows.mtil))
         return rows
@@ -397,6 +399,7 @@ class Learner:
             "tasks": self.sequence.names,
             "mtil": {"zero_shot": [], "matrix": [], "metrics": None},
             "mcil": {"zero_shot": [], "matrix": [], "metrics": None},
+            "alignment": {"bins": BINS, "range": list(RANGE), "zero_shot": None, "last": None},
             "per_task": [],
             "classes": {task.name: len(task.class_names) for task in tasks},
             "class_names": {task.name: list(task.class_names) for task in tasks},
@@ -404,16 +407,19 @@ class Learner:
         }
 
     def _add_zero_shot(self, results: dict[str, Any], rows: Rows) -> None:
-        for setting, row in dataclasses.asdict(rows).items():
+        for setting, row in rows.settings().items():
             results[setting]["zero_shot"] = row
+        results["alignment"]["zero_shot"] = rows.alignment
 
     def _add_row(self, results: dict[str, Any], rows: Rows, about: dict[str, Any]) -> None:
-        for setting, row in dataclasses.asdict(rows).items():
+        for setting, row in rows.settings().items():
             part = results[setting]
             part["matrix"].append(row)
             if len(part["matrix"]) == len(self.sequence.tasks):
                 part["metrics"] = metrics(part["zero_shot"], part["matrix"])
                 results["finished"] = True
+        if results["finished"] and "alignment" in results:  # a run begun by an earlier version has no such key
+            results["alignment"]["last"] = rows.alignment
         results["per_task"].append(about)
 
     def _measured(self, training: Training, about: dict[str, Any], index: int) -> dict[str, Any]:

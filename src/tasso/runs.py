@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -133,7 +134,7 @@ class RunFolder:
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Replace results.json."""
         if self.writes:
-            write_text(self.results_file, json.dumps(results, indent=1) + "\n")
+            write_text(self.results_file, to_json(results) + "\n")
 
     def write_checkpoint(self, index: int, task: str, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """The trained tensors after a task, with what was measured while training."""
@@ -184,6 +185,15 @@ def identity(config: RunConfig) -> dict[str, Any]:
     options = config.to_dict()
     method = {f"method.{key}": value for key, value in options.pop("method").items()}
     return {**{key: value for key, value in options.items() if key not in MAY_CHANGE}, **method}
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Indented, but a list of numbers on one line: a histogram would be hundreds of lines."""
+    # No string is ever taken for a list: in JSON none has a line break.
+    number = r"(?:null|[-+.\deE]+)"
+    lists = re.compile(rf"\[\n\s+{number}(?:,\n\s+{number})*\n\s*\]")
+    text = json.dumps(document, indent=1)
+    return lists.sub(lambda found: "[" + ", ".join(found[0][1:-1].replace(",", " ").split()) + "]", text)
 
 
 def versions() -> dict[str, str]:

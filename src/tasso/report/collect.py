@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from tasso.errors import TassoError
+from tasso.report.alignment import Alignment, parse_alignment
+from tasso.report.reader import Reader, is_number, kind
+from tasso.report.reader import ReportError as ReportError
 
 Setting = Literal["mtil", "mcil"]
 SETTINGS: tuple[Setting, ...] = ("mtil", "mcil")
@@ -19,12 +20,6 @@ METRICS = ("accuracy", "forgetting", "zero_shot_degradation", "transfer", "avera
 RESULTS_NAME = "results.json"
 CONFIG_NAME = "config.yaml"
 RESULTS_VERSION = 1
-
-T = TypeVar("T")
-
-
-class ReportError(TassoError):
-    """Something a report was given cannot be used; the message names the file and what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +71,16 @@ class RunResult:
     mcil: SettingResult
     costs: tuple[TaskCost, ...]
     classes: Mapping[str, int]
+    # None: the run was made before distances were kept, or has none.
+    alignment: Alignment | None = None
 
     def setting(self, setting: Setting) -> SettingResult:
         return self.mtil if setting == "mtil" else self.mcil
+
+    @property
+    def order(self) -> str:
+        """The name of the order of its tasks, or the tasks themselves."""
+        return self.sequence or ", ".join(self.tasks)
 
     @property
     def learned(self) -> int:
@@ -108,8 +110,8 @@ def read_run(folder: str | PathLike[str]) -> RunResult:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ReportError(f"{file}: not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ReportError(f"{file}: expected a JSON object, found {_kind(content)}")
-    return _parse(_Reader(file, content), folder)
+        raise ReportError(f"{file}: expected a JSON object, found {kind(content)}")
+    return _parse(Reader(file, content), folder)
 
 
 def _run_folders(path: Path) -> list[Path]:
@@ -143,66 +145,14 @@ def _search(folder: Path, seen: set[Path]) -> list[Path]:
     return found
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Typed access to one JSON object; every complaint names the file and the key's full path."""
-
-    file: Path
-    content: Mapping[str, Any]
-    where: str = ""
-
-    def fail(self, key: str, problem: str) -> ReportError:
-        return ReportError(f"{self.file}: {self.where}{key}: {problem}")
-
-    def get(self, key: str) -> Any:
-        if key not in self.content:
-            raise ReportError(f"{self.file}: missing key {self.where + key!r}")
-        return self.content[key]
-
-    def text(self, key: str) -> str:
-        value = self.get(key)
-        if not isinstance(value, str):
-            raise self.fail(key, f"expected text, found {_kind(value)}")
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self.get(key)
-        if not isinstance(value, bool):
-            raise self.fail(key, f"expected true or false, found {_kind(value)}")
-        return value
-
-    def integer(self, key: str) -> int:
-        value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.fail(key, f"expected a whole number, found {_kind(value)}")
-        return value
-
-    def optional_number(self, key: str) -> float | None:
-        value = self.get(key)
-        if value is not None and not _is_number(value):
-            raise self.fail(key, f"expected a finite number or null, found {_kind(value)}")
-        return None if value is None else float(value)
-
-    def items(self, key: str, parse: Callable[[str, Any], T]) -> tuple[T, ...]:
-        value = self.get(key)
-        if not isinstance(value, list):
-            raise self.fail(key, f"expected a list, found {_kind(value)}")
-        return tuple(parse(f"{key}[{index}]", item) for index, item in enumerate(value))
-
-    def inner(self, key: str, value: Any) -> _Reader:
-        if not isinstance(value, dict):
-            raise self.fail(key, f"expected an object, found {_kind(value)}")
-        return _Reader(self.file, value, f"{self.where}{key}.")
-
-
-def _parse(reader: _Reader, folder: Path) -> RunResult:
+def _parse(reader: Reader, folder: Path) -> RunResult:
     version = reader.integer("version")
     if version != RESULTS_VERSION:
         raise reader.fail("version", f"this tasso reads version {RESULTS_VERSION}, the file says {version}")
 
     def task_name(key: str, value: Any) -> str:
         if not isinstance(value, str):
-            raise reader.fail(key, f"expected a task name, found {_kind(value)}")
+            raise reader.fail(key, f"expected a task name, found {kind(value)}")
         return value
 
     tasks = reader.items("tasks", task_name)
@@ -231,16 +181,17 @@ def _parse(reader: _Reader, folder: Path) -> RunResult:
         mcil=mcil,
         costs=reader.items("per_task", lambda key, value: _parse_cost(reader.inner(key, value))),
         classes=_parse_classes(reader.inner("classes", reader.get("classes"))),
+        alignment=_optional_alignment(reader, tasks),
     )
 
 
-def _parse_setting(reader: _Reader, size: int, finished: bool) -> SettingResult:
+def _parse_setting(reader: Reader, size: int, finished: bool) -> SettingResult:
     zero_shot = reader.items("zero_shot", lambda key, value: _percent(reader, key, value))
     _check_length(reader, "zero_shot", zero_shot, size)
 
     def matrix_row(key: str, value: Any) -> tuple[float, ...]:
         if not isinstance(value, list):
-            raise reader.fail(key, f"expected a list, found {_kind(value)}")
+            raise reader.fail(key, f"expected a list, found {kind(value)}")
         row = tuple(_percent(reader, f"{key}[{index}]", item) for index, item in enumerate(value))
         _check_length(reader, key, row, size)
         return row
@@ -260,38 +211,28 @@ def _parse_setting(reader: _Reader, size: int, finished: bool) -> SettingResult:
     return SettingResult(zero_shot, matrix, metrics)
 
 
-def _parse_cost(reader: _Reader) -> TaskCost:
+def _parse_cost(reader: Reader) -> TaskCost:
     measured = (reader.optional_number(key) if key in reader.content else None for key in COST_FIELDS)
     return TaskCost(reader.text("task"), *measured)
 
 
-def _parse_classes(reader: _Reader) -> dict[str, int]:
+def _parse_classes(reader: Reader) -> dict[str, int]:
     return {task: reader.integer(task) for task in reader.content}
 
 
-def _check_length(reader: _Reader, key: str, values: Sequence[float], size: int) -> None:
+def _optional_alignment(reader: Reader, tasks: Sequence[str]) -> Alignment | None:
+    found = reader.content.get("alignment")
+    return None if found is None else parse_alignment(reader.inner("alignment", found), len(tasks))
+
+
+def _check_length(reader: Reader, key: str, values: Sequence[float], size: int) -> None:
     if len(values) != size:
         raise reader.fail(key, f"wrong size: {len(values)} values for {size} tasks")
 
 
-def _percent(reader: _Reader, key: str, value: Any) -> float:
-    if not _is_number(value):
-        raise reader.fail(key, f"expected a percent, found {_kind(value)}")
+def _percent(reader: Reader, key: str, value: Any) -> float:
+    if not is_number(value):
+        raise reader.fail(key, f"expected a percent, found {kind(value)}")
     if not -1e-6 <= value <= 100 + 1e-6:  # room for rounding in a sum of floats
         raise reader.fail(key, f"expected a percent between 0 and 100, found {value}")
     return float(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _kind(value: Any) -> str:
-    """A JSON value in words short enough for an error message."""
-    if value is None:
-        return "null"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    return repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."

@@ -7,7 +7,7 @@ depends on colour alone.
 
 from __future__ import annotations
 
-from tasso.report.markup import Html, element
+from tasso.report.markup import Html, element, short
 
 METHOD_COLOURS = (
     ("#1480dc", "#4f8ff7"),
@@ -20,8 +20,9 @@ METHOD_COLOURS = (
     ("#e06aa6", "#d9482f"),
 )
 
-# Outlines in a box from -1 to 1. Seven of them, so that colour and mark together repeat only after 56.
-_MARKS = (
+# Outlines in a box from -1 to 1; on a page each is defined once (`mark_shapes`) and used by its number. Seven of
+# them, so that colour and mark together repeat only after 56.
+MARKS = (
     "M-.9 0a.9 .9 0 1 0 1.8 0a.9 .9 0 1 0 -1.8 0z",  # circle
     "M-.8 -.8H.8V.8H-.8z",  # square
     "M0 -1L1 .8H-1z",  # triangle
@@ -44,22 +45,23 @@ def method_class(index: int) -> str:
 
 def mark(index: int, x: float, y: float, size: float) -> Html:
     """The method's mark as an SVG path in its colour."""
-    transform = f"translate({x:.1f} {y:.1f}) scale({size})"
-    shape = _MARKS[index % len(_MARKS)]
-    return element("path", class_=f"mark {method_class(index)}", d=shape, transform=transform)
+    return _use(index, transform=f"translate({short(x)} {short(y)}) scale({size})")
+
+
+def _use(index: int, transform: str | None = None) -> Html:
+    shape = index % len(MARKS)
+    return element("use", class_=f"mark {method_class(index)}", href=f"#shape-{shape}", transform=transform)
+
+
+def mark_shapes() -> Html:
+    """The definitions that all marks of a page point to."""
+    shapes = [element("path", id=f"shape-{number}", d=outline) for number, outline in enumerate(MARKS)]
+    return element("svg", element("defs", *shapes), class_="shapes", aria_hidden="true")
 
 
 def legend_mark(index: int) -> Html:
     """The mark as a small picture to stand next to the method's name."""
-    return element(
-        "svg",
-        mark(index, 8, 8, 5),
-        class_="key",
-        viewBox="0 0 16 16",
-        width=16,
-        height=16,
-        aria_hidden="true",
-    )
+    return element("svg", _use(index), class_="key", viewBox="-1.6 -1.6 3.2 3.2", aria_hidden="true")
 
 
 def heat_class(percent: float) -> str:

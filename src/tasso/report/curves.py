@@ -9,7 +9,8 @@ from statistics import fmean
 from tasso.report.collect import Setting
 from tasso.report.colours import mark, method_class
 from tasso.report.groups import Comparison, Group
-from tasso.report.markup import Html, element
+from tasso.report.markup import Html, element, label, line
+from tasso.report.markup import points as places
 from tasso.report.tables import SETTING_NAMES, fixed
 
 _Scale = Callable[[float], float]
@@ -62,46 +63,30 @@ def _panel(
     tick = 20 if high - low > 40 else 10
     parts: list[str] = []
     for level in range(low, high + 1, tick):
-        parts.append(_line("grid", _LEFT, y(level), _RIGHT, y(level)))
-        parts.append(_text(str(level), _LEFT - 5, y(level) + 3.5, "end"))
+        parts.append(line("grid", _LEFT, y(level), _RIGHT, y(level)))
+        parts.append(label(str(level), _LEFT - 5, y(level) + 3.5, "end"))
     for step in range(size + 1):
-        parts.append(_text(str(step), x(step), _BOTTOM + 14, "middle"))
-    parts.append(_text("tasks learned", (_LEFT + _RIGHT) / 2, _BOTTOM + 27, "middle"))
-    parts.append(_line("learned-at", x(task + 1), _TOP, x(task + 1), _BOTTOM))
-    parts.append(_line("zero-shot", _LEFT, y(zero_shot), _RIGHT, y(zero_shot)))
+        parts.append(label(str(step), x(step), _BOTTOM + 14, "middle"))
+    parts.append(label("tasks learned", (_LEFT + _RIGHT) / 2, _BOTTOM + 27, "middle"))
+    parts.append(line("learned-at", x(task + 1), _TOP, x(task + 1), _BOTTOM))
+    parts.append(line("zero-shot", _LEFT, y(zero_shot), _RIGHT, y(zero_shot)))
 
     described = []
-    by_step: list[list[str]] = [[] for _ in range(size + 1)]
     for group in comparison.groups:
         series = _series(group, setting, task)
         means = [fmean(values) for values in series]
         points = [(x(step), y(value)) for step, value in enumerate(means)]
         parts.append(_method(group, series, points, task, methods[group.label], x, y))
-        for step, value in enumerate(means[1:], start=1):
-            by_step[step].append(f"{group.label}: {fixed(value, 1)}")
         if len(means) > task + 1:
             learned, last = fixed(means[task + 1], 1), fixed(means[-1], 1)
             described.append(f"{group.label} {learned} when learned, {last} at the end")
-    by_step[0] = [f"Zero-shot: {fixed(zero_shot, 1)}"]
-
-    # One invisible strip per step carries the values of all methods: easier to hit than a thin line.
-    strip = (_RIGHT - _LEFT) / size
-    for step, lines in enumerate(by_step):
-        title = f"{name}, after {step} of {size} tasks (percent)" if step else f"{name}, at the start (percent)"
-        parts.append(
-            element(
-                "rect",
-                element("title", "\n".join([title, *lines])),
-                class_="hit",
-                x=f"{x(step) - strip / 2:.1f}",
-                y=_TOP,
-                width=f"{strip:.1f}",
-                height=_BOTTOM - _TOP,
-            )
-        )
+    parts.append(element("line", class_="cursor", y1=_TOP, y2=_BOTTOM))  # the script puts it where the reader points
     summary = f"{SETTING_NAMES[setting]} accuracy on {name}, task {task + 1} of {size}, in percent. "
     summary += f"Zero-shot {fixed(zero_shot, 1)}. " + "; ".join(described) + "."
-    picture = element("svg", *parts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=summary, class_="panel")
+    picture = element(
+        "svg", *parts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=summary, class_="panel steps",
+        data_name=name, data_zero=fixed(zero_shot, 1), data_size=size, data_left=_LEFT, data_right=_RIGHT,
+    )  # fmt: skip
     caption = element("figcaption", element("span", f"{task + 1}", class_="number"), name)
     return element("figure", caption, picture)
 
@@ -127,22 +112,13 @@ def _method(
     if len(group.runs) > 1:  # the range between the lowest and the highest seed
         upper = [(x(step), y(max(values))) for step, values in enumerate(series)]
         lower = [(x(step), y(min(values))) for step, values in enumerate(series)]
-        parts.append(element("polygon", class_="band", points=_points([*upper, *reversed(lower)])))
-    parts.append(element("polyline", class_="curve", points=_points(points)))
+        parts.append(element("polygon", class_="band", points=places([*upper, *reversed(lower)])))
+    parts.append(element("polyline", class_="curve", points=places(points)))
     if len(points) > task + 1:
         parts.append(mark(index, *points[task + 1], 4.5))
         if len(points) > task + 2:  # a small one at the end too, to follow a line without its colour
             parts.append(mark(index, *points[-1], 3.2))
-    return element("g", *parts, class_=method_class(index), data_method=f"method-{index}")
-
-
-def _points(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-
-
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Html:
-    return element("line", class_=kind, x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}")
-
-
-def _text(content: str, x: float, y: float, anchor: str) -> Html:
-    return element("text", content, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+    values = " ".join(fixed(fmean(several), 1) for several in series)
+    return element(
+        "g", *parts, class_=method_class(index), data_method=f"method-{index}", data_values=values,
+    )  # fmt: skip

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from tasso.report.tables import Cell, Column, Table
+from tasso.report.tables import SIGNIFICANT, Cell, Column, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -23,13 +23,15 @@ def heading(column: Column) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A Markdown table: best values bold, cells of just-learned tasks in italics."""
+    """A Markdown table: best values bold, runners-up underlined, cells of just-learned tasks in italics."""
     table = table.shown()
 
     def write(cell: Cell) -> str:
         text = _markdown_text(cell.main)
         text = f"**{text}**" if cell.best else f"*{text}*" if cell.learned else text
-        return text if cell.spread is None else f"{text} ± {cell.spread_text}"
+        text = f"<u>{text}</u>" if cell.second else text
+        text = text if cell.spread is None else f"{text} ± {cell.spread_text}"
+        return f"{text} {SIGNIFICANT}" if cell.significant else text
 
     lines = [f"**{_markdown_text(table.title)}**", ""]
     lines.append("| " + " | ".join(_markdown_text(heading(column)) for column in table.columns) + " |")
@@ -47,32 +49,42 @@ def _markdown_text(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """All columns, unrounded to four decimals, with a column of its own for each standard deviation."""
-    spreads = [any(row.cells[index].spread is not None for row in table.rows) for index in range(len(table.columns))]
+    """All columns, unrounded to four decimals; each standard deviation and each p has a column of its own."""
+
+    def has(name: str) -> list[bool]:
+        return [
+            any(getattr(row.cells[index], name) is not None for row in table.rows)
+            for index in range(len(table.columns))
+        ]
+
+    spreads, tests = has("spread"), has("p")
     header: list[str] = []
-    for column, has_spread in zip(table.columns, spreads, strict=True):
-        header += [column.name, f"{column.name} std"] if has_spread else [column.name]
+    for column, has_spread, has_p in zip(table.columns, spreads, tests, strict=True):
+        header += [column.name, *[f"{column.name} std"] * has_spread, *[f"{column.name} p"] * has_p]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
     for row in table.rows:
         line: list[str] = []
-        for cell, has_spread in zip(row.cells, spreads, strict=True):
+        for cell, has_spread, has_p in zip(row.cells, spreads, tests, strict=True):
             line.append(_csv_value(cell.value))
-            if has_spread:
-                line.append(_csv_value(cell.spread))
+            line += [_csv_value(cell.spread)] * has_spread
+            line += [_csv_value(cell.p, 6)] * has_p
         writer.writerow(line)
     return out.getvalue()
 
 
-def _csv_value(value: str | float | None) -> str:
+def _csv_value(value: str | float | None, digits: int = 4) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else f"{round(value, 4) + 0.0:.4f}".rstrip("0").rstrip(".")
+    return value if isinstance(value, str) else f"{round(value, digits) + 0.0:.{digits}f}".rstrip("0").rstrip(".")
 
 
 def to_latex(table: Table) -> str:
-    r"""A LaTeX table for the booktabs package: best values bold, cells of just-learned tasks underlined."""
+    r"""A LaTeX table for the booktabs package: best values bold; runners-up underlined.
+
+    In matrices, which have neither, the cells of just-learned tasks are underlined.
+    """
     table = table.shown()
 
     def write(cell: Cell) -> str:
@@ -80,8 +92,9 @@ def to_latex(table: Table) -> str:
             return "--" if cell.value is None else _latex_text(cell.value)
         # Math mode gives a true minus sign; \mathbf instead of \textbf keeps the sign bold as well.
         number = rf"\mathbf{{{cell.main}}}" if cell.best else cell.main
-        number = rf"\underline{{{number}}}" if cell.learned else number
-        return f"${number}$" if cell.spread is None else rf"${number} \pm {cell.spread_text}$"
+        number = rf"\underline{{{number}}}" if cell.learned or cell.second else number
+        number = number if cell.spread is None else rf"{number} \pm {cell.spread_text}"
+        return rf"${number}^{{\dagger}}$" if cell.significant else f"${number}$"
 
     def line(cells: list[str]) -> str:
         return "    " + " & ".join(cells) + r" \\"
@@ -105,6 +118,8 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
+# The letters that LaTeX knows without further packages end here (Latin with accents).
+_LATEX_KNOWS = "\u017f"
 _LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -128,7 +143,7 @@ _LATEX_ESCAPES = {
 
 def _latex_text(text: str) -> str:
     text = re.sub(r"\s+", " ", text)
-    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
+    return "".join(_LATEX_ESCAPES.get(c, c if c <= _LATEX_KNOWS else "?") for c in text)
 
 
 # Signs in the paper's captions and in names of rows.
@@ -136,11 +151,11 @@ _LATEX_ESCAPES |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "⊥": r"$\perp
 
 
 def to_text(table: Table) -> str:
-    """Aligned plain text: `*` after a best value, `'` after a just-learned one."""
+    """Aligned plain text: `*` after a best value, `~` after a runner-up, `'` after a just-learned one."""
     table = table.shown()
 
     def write(cell: Cell) -> str:
-        return cell.text + ("*" if cell.best else "'" if cell.learned else "")
+        return cell.text + ("*" if cell.best else "~" if cell.second else "'" if cell.learned else "")
 
     grid = [[heading(column) for column in table.columns]]
     grid += [[write(cell) for cell in row.cells] for row in table.rows]
@@ -158,6 +173,8 @@ def to_text(table: Table) -> str:
     marks = []
     if any(cell.best for row in table.rows for cell in row.cells):
         marks.append("* best of the column.")
+    if any(cell.second for row in table.rows for cell in row.cells):
+        marks.append("~ runner-up.")
     if any(cell.learned for row in table.rows for cell in row.cells):
         marks.append("' learned in this step.")
     return "\n".join([table.title, "", *body, "", *table.notes, *marks]).rstrip() + "\n"
@@ -212,8 +229,9 @@ def _rich_table(table: Table, widths: list[int]) -> RichTable:
     for index, row in enumerate(table.rows):
         styled = [
             Text.assemble(
-                (cell.main, "bold" if cell.best else "underline" if cell.learned else ""),
+                (cell.main, "bold" if cell.best else "underline" if cell.learned or cell.second else ""),
                 ("" if cell.spread is None else f" ± {cell.spread_text}", "dim"),
+                f" {SIGNIFICANT}" if cell.significant else "",
             )
             for cell in row.cells
         ]

@@ -59,6 +59,11 @@ class Comparison:
         return ", ".join(parts + ([f"order {self.sequence}"] if self.sequence else []))
 
     @property
+    def order(self) -> str:
+        """The name of the order of the tasks, or the tasks themselves."""
+        return self.sequence or ", ".join(self.tasks)
+
+    @property
     def runs(self) -> tuple[RunResult, ...]:
         return tuple(run for group in self.groups for run in group.runs)
 
@@ -77,4 +82,33 @@ def compare(runs: Sequence[RunResult]) -> list[Comparison]:
     return [
         Comparison(*key, groups=tuple(Group(label, tuple(members)) for label, members in by_label.items()))
         for key, by_label in found.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Comparisons that have all but the order of the tasks in common."""
+
+    benchmark: str
+    model: str
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark}, {self.model}"
+
+    @property
+    def runs(self) -> tuple[RunResult, ...]:
+        return tuple(run for comparison in self.comparisons for run in comparison.runs)
+
+
+def several_orders(comparisons: Sequence[Comparison]) -> list[Orders]:
+    """Where the same tasks were learned in at least two orders, these together, sorted by their names."""
+    found: dict[tuple[str, str, frozenset[str]], list[Comparison]] = {}
+    for comparison in comparisons:
+        found.setdefault((comparison.benchmark, comparison.model, frozenset(comparison.tasks)), []).append(comparison)
+    return [
+        Orders(benchmark, model, tuple(sorted(members, key=lambda comparison: comparison.order)))
+        for (benchmark, model, _), members in found.items()
+        if len({comparison.order for comparison in members}) > 1
     ]

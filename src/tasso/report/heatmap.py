@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from tasso.report.collect import RunResult, Setting
@@ -14,16 +15,21 @@ _WIDE_NAME = 8
 _MANY_TASKS = 6
 
 
+def upright_names(tasks: Sequence[str]) -> bool:
+    """Do the column headings stand upright?"""
+    return len(tasks) > _MANY_TASKS or max(map(len, tasks)) > _WIDE_NAME
+
+
 def heatmap(run: RunResult, setting: Setting, caption: Html) -> Html:
     """One table: zero-shot row on top, one row per task, the learned task of each row outlined."""
     result = run.setting(setting)
-    upright = len(run.tasks) > _MANY_TASKS or max(map(len, run.tasks)) > _WIDE_NAME
+    upright = upright_names(run.tasks)
     names = [element("th", element("span", task), scope="col") for task in run.tasks]
     head = element("tr", element("td", class_="corner"), *names, element("th", "Mean", scope="col"))
-    body = [_row(run, ZERO_SHOT, result.zero_shot, result.zero_shot, None)]
+    body = [_row(run, ZERO_SHOT, result.zero_shot, None)]
     for step, task in enumerate(run.tasks):
         values = result.matrix[step] if step < len(result.matrix) else None
-        body.append(_row(run, f"{step + 1}. {task}", values, result.zero_shot, step))
+        body.append(_row(run, f"{step + 1}. {task}", values, step))
     return element(
         "table",
         element("caption", caption),
@@ -33,13 +39,7 @@ def heatmap(run: RunResult, setting: Setting, caption: Html) -> Html:
     )
 
 
-def _row(
-    run: RunResult,
-    name: str,
-    values: tuple[float, ...] | None,
-    zero_shot: tuple[float, ...],
-    step: int | None,
-) -> Html:
+def _row(run: RunResult, name: str, values: tuple[float, ...] | None, step: int | None) -> Html:
     header = element("th", name, scope="row")
     kind = "start" if step is None else None
     if values is None:  # the run has not come this far
@@ -48,21 +48,17 @@ def _row(
     cells = []
     for column, value in enumerate(values):
         learned = column == step
-        when = "before any task" if step is None else f"after learning {run.tasks[step]}"
-        title = f"{run.tasks[column]}, {when}: {fixed(value, 2)}%"
-        if step is not None:
-            title += f" ({value - zero_shot[column]:+.2f} against zero-shot)"
         cells.append(
             element(
                 "td",
                 fixed(value, 1),
                 element("span", " learned here", class_="sr") if learned else "",
                 class_=heat_class(value) + (" learned" if learned else ""),
-                title=title,
+                data_v=fixed(value, 2),  # the script shows it, beside what the headings say
             )
         )
     mean = fmean(values)
-    cells.append(element("td", fixed(mean, 1), class_="mean", title=f"mean: {fixed(mean, 2)}%"))
+    cells.append(element("td", fixed(mean, 1), class_="mean", data_v=fixed(mean, 2)))
     return element("tr", header, *cells, class_=kind)
 
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
+from tasso.files import write_atomically
 from tasso.report.collect import SETTINGS, ReportError, RunResult, Setting
-from tasso.report.colours import colour_rules, legend_mark
+from tasso.report.colours import colour_rules, legend_mark, mark_shapes
 from tasso.report.conclusion import conclude
 from tasso.report.curves import curves
-from tasso.report.formats import to_csv
+from tasso.report.distances import box_plot, distance_panels, measured
+from tasso.report.downloads import Downloads
+from tasso.report.filters import Choices, filter_bar
 from tasso.report.gallery import Gallery, gallery_section
-from tasso.report.groups import Comparison, Group, compare
-from tasso.report.heatmap import heat_legend, heatmap
-from tasso.report.markup import Html, csv_link, element, join, raw, slug
+from tasso.report.groups import Comparison, Group, compare, several_orders
+from tasso.report.heatmap import heat_legend, heatmap, upright_names
+from tasso.report.markup import Html, element, join, raw, slug
+from tasso.report.scatter import scatter
 from tasso.report.tables import (
+    CORE_METRICS,
     METRIC_COLUMNS,
     SETTING_MEANINGS,
     SETTING_NAMES,
+    SIGNIFICANT,
     Cell,
     Column,
     Row,
@@ -30,11 +35,14 @@ from tasso.report.tables import (
     cost_table,
     count_of,
     matrix_table,
+    order_table,
     summary_table,
 )
 
 # The page must never reach out: the browser itself is told to refuse everything that is not in the file.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_FEW_RUNS = 12  # details of more runs than these are folded
+_FEW_ROWS = 30
 
 
 def write_page(
@@ -54,13 +62,8 @@ def write_page(
     out_path = Path(out_path)
     content = build_page(runs, title=title, intro=intro, gallery=gallery, sentence=sentence)
     out_path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path = out_path.with_name(f".{out_path.name}.{os.getpid()}.part")
-    try:
-        # A name may hold half a surrogate pair, which UTF-8 cannot: write those as character references.
-        partial_path.write_bytes(content.encode("utf-8", "xmlcharrefreplace"))
-        partial_path.replace(out_path)
-    finally:
-        partial_path.unlink(missing_ok=True)
+    # A name may hold half a surrogate pair, which UTF-8 cannot: write those as character references.
+    write_atomically(out_path, lambda part: part.write_bytes(content.encode("utf-8", "xmlcharrefreplace")))
     return out_path
 
 
@@ -75,29 +78,41 @@ def build_page(
     """The page's HTML. The same runs always give the same text."""
     if not runs:
         raise ReportError("a report page needs at least one run")
-    comparisons = compare(runs)
-    methods = {label: index for index, label in enumerate(dict.fromkeys(run.label for run in runs))}
-    names = _names(comparisons)
+    page = _Page(runs)
+    sections = [
+        ("summary", "Summary", page.summary()),
+        ("trade-off", "Accuracy and forgetting", page.trade_off()),
+        ("curves", "Task by task", page.curves()),
+        ("distances", "Pictures and texts", page.distances()),
+        ("matrices", "Accuracy matrices", page.matrices()),
+        ("costs", "Time and memory", page.costs()),
+        ("images", "Images", gallery_section(gallery) if gallery else None),
+    ]
+    there = [(target, name, section) for target, name, section in sections if section]
     paragraphs = [element("p", text) for text in re.split(r"\n\s*\n", intro.strip()) if text]
-    links = [("summary", "Summary"), ("curves", "Task by task"), ("matrices", "Accuracy matrices")]
-    links += [("costs", "Time and memory")] + ([("images", "Images")] if gallery else [])
-    contents = [element("li", element("a", text, href=f"#{target}")) for target, text in links]
+    contents = [element("li", element("a", name, href=f"#{target}")) for target, name, _ in there]
     header = element(
         "header",
         element("h1", title),
         element("p", conclude(runs) if sentence is None else sentence, class_="conclusion"),
         *paragraphs,
-        element("nav", element("ul", *contents), aria_label="Contents"),
     )
+    nothing = element("p", "No run fits these filters.", id="nothing", class_="conclusion", hidden=True)
+    made = f"Made by tasso from {count_of(len(runs), 'run')}. This file needs no network."
     body = element(
-        "main",
+        "body",
+        element("a", "Skip to the results", href="#results", class_="skip"),
+        mark_shapes(),
         header,
-        _filters(methods),
-        _summary_section(runs, methods),
-        _curves_section(comparisons, names, methods),
-        _matrices_section(comparisons, names, methods),
-        _costs_section(runs, methods),
-        gallery_section(gallery) if gallery else "",
+        element("nav", element("ul", *contents), aria_label="Contents"),
+        filter_bar(page.choices),
+        element("main", nothing, *(section for _, _, section in there), id="results", tabindex="-1"),
+        element("footer", element("p", made, class_="note")),
+        element("div", id="tip", role="tooltip", hidden=True),
+        element("p", class_="sr", id="tip-said", role="status", aria_live="polite"),
+        page.downloads.content(),
+        page.choices.content(),
+        raw("script", _resource("page.js")),
     )
     head = element(
         "head",
@@ -108,80 +123,220 @@ def build_page(
         element("title", title),
         raw("style", _resource("page.css") + colour_rules()),
     )
-    page = element("html", head, element("body", body, raw("script", _resource("page.js"))), lang="en")
-    return f"<!DOCTYPE html>\n{page}\n"
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _resource(name: str) -> str:
     return (files("tasso.report") / name).read_text(encoding="utf-8")
 
 
-def _names(comparisons: Sequence[Comparison]) -> list[str]:
-    """A name for each comparison; the tasks are spelled out where the rest does not tell two apart."""
-    counts = Counter(comparison.name for comparison in comparisons)
-    return [
-        comparison.name if counts[comparison.name] == 1 else f"{comparison.name}: {', '.join(comparison.tasks)}"
-        for comparison in comparisons
-    ]
-
-
-def _filters(methods: Mapping[str, int]) -> Html:
-    """Buttons that need the script; it takes `hidden` away, so that without it none is offered in vain."""
-
-    def button(text: str, mark: Html | None = None, *, pressed: bool, **data: str) -> Html:
-        state = "true" if pressed else "false"
-        return element("button", mark or "", text, type="button", aria_pressed=state, **data)
-
-    settings = [button("Both", pressed=True, data_show="both")]
-    settings += [button(SETTING_NAMES[name], pressed=False, data_show=name) for name in SETTINGS]
-    toggles = [
-        button(label, legend_mark(index), pressed=True, data_toggle=f"method-{index}")
-        for label, index in methods.items()
-    ]
-    return element(
-        "div",
-        element("div", element("span", "Setting", class_="name"), *settings, role="group", aria_label="Setting"),
-        element("div", element("span", "Methods", class_="name"), *toggles, role="group", aria_label="Methods"),
-        element("p", class_="sr", id="filter-status", role="status"),
-        class_="filters",
-        id="filters",
-        hidden=True,
-    )
-
-
-def _summary_section(runs: Sequence[RunResult], methods: Mapping[str, int]) -> Html:
-    blocks = []
-    for setting in SETTINGS:
-        table = summary_table(runs, setting)
-        block = _table(table, methods, file_name=f"summary-{setting}.csv")
-        blocks.append(element("div", block, class_="block", data_setting=setting))
-    meanings = []
-    for metric in METRIC_COLUMNS:
-        better = "Higher is better." if metric.better == "up" else "Lower is better; below zero is a gain."
-        meaning = metric.meaning[0].upper() + metric.meaning[1:]
-        meanings += [element("dt", metric.name), element("dd", f"{meaning}. {better}")]
-    reading = element("details", element("summary", "What the columns mean"), element("dl", *meanings))
-    return element("section", element("h2", "Summary", id="summary"), *blocks, reading)
-
-
-def _table(table: Table, methods: Mapping[str, int], *, file_name: str) -> Html:
-    shown = table.shown()
-    head = element("tr", *(_column(column) for column in shown.columns))
-    rows = [_row(row, shown.columns, methods) for row in shown.rows]
-    grid = element(
-        "table",
-        element("caption", table.title),
-        element("thead", head),
-        element("tbody", *rows),
-        class_="numbers",
-    )
-    notes = [element("p", note, class_="note") for note in table.notes]
-    return join([_scroll(grid, table.title), *notes, csv_link(to_csv(table), file_name, table.title)])
+def _section(name: str, title: str, *content: str) -> Html:
+    return element("section", element("h2", title, id=name), *content, aria_labelledby=name)
 
 
 def _scroll(content: Html, name: str) -> Html:
     """A box that scrolls sideways on a narrow screen; reachable by keyboard, hence the tab stop."""
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=name)
+
+
+class _Page:
+    """The sections, and what they share."""
+
+    def __init__(self, runs: Sequence[RunResult]) -> None:
+        self.runs = runs
+        self.comparisons = compare(runs)
+        self.choices = Choices.of(runs)
+        self.downloads = Downloads()
+
+    # -- tables ------------------------------------------------------------------------------------------------
+
+    def summary(self) -> Html:
+        blocks = []
+        for number, orders in enumerate(several_orders(self.comparisons)):
+            for setting in SETTINGS:
+                tables = [
+                    self._table(order_table(orders, setting, metric.key), f"orders-{number + 1}-{setting}-{metric.key}")
+                    for metric in CORE_METRICS
+                ]
+                where = self.choices.benchmark(orders.benchmark)
+                blocks.append(element("div", *tables, class_="block", data_setting=setting, data_benchmark=where))
+        for setting in SETTINGS:
+            table = summary_table(self.runs, setting)
+            content = self._table(table, f"summary-{setting}")
+            if len(table.rows) > _FEW_ROWS:
+                words = f"{SETTING_NAMES[setting]}: every order by itself ({count_of(len(table.rows), 'row')})"
+                content = element("details", element("summary", words), content)
+            blocks.append(element("div", content, class_="block", data_setting=setting))
+        meanings = []
+        for metric in METRIC_COLUMNS:
+            better = "Higher is better." if metric.better == "up" else "Lower is better; below zero is a gain."
+            meaning = metric.meaning[0].upper() + metric.meaning[1:]
+            meanings += [element("dt", metric.name), element("dd", f"{meaning}. {better}")]
+        reading = element("details", element("summary", "What the columns mean"), element("dl", *meanings))
+        return _section("summary", "Summary", *blocks, reading)
+
+    def costs(self) -> Html:
+        table = cost_table(self.runs)
+        if not table.rows:
+            return _section("costs", "Time and memory", element("p", "The runs have not recorded any task yet."))
+        words = f"Show the table ({count_of(len(table.rows), 'row')})"
+        folded = element("details", element("summary", words), self._table(table, "time-and-memory"))
+        return _section("costs", "Time and memory", folded)
+
+    def _table(self, table: Table, file_name: str) -> Html:
+        shown = table.shown()
+        head = element("tr", *(_column(column) for column in shown.columns))
+        rows = [self._row(row, shown.columns) for row in shown.rows]
+        grid = element(
+            "table",
+            element("caption", table.title),
+            element("thead", head),
+            element("tbody", *rows),
+            class_="numbers",
+        )
+        notes = [element("p", note, class_="note") for note in table.notes]
+        return element(
+            "div", _scroll(grid, table.title), *notes, self.downloads.add(table, file_name), class_="with-notes"
+        )
+
+    def _row(self, row: Row, columns: Sequence[Column]) -> Html:
+        index = None if row.label is None else self.choices.methods[row.label]
+        first = element("th", "" if index is None else legend_mark(index), row.cells[0].main, scope="row")
+        cells = [_cell(cell, column) for cell, column in zip(row.cells[1:], columns[1:], strict=True)]
+        benchmark, order = row.about
+        return element(
+            "tr",
+            first,
+            *cells,
+            class_=" ".join(["reference"] * (index is None) + ["starts-block"] * row.starts_block) or None,
+            data_method=self.choices.method(row.label),
+            data_benchmark=self.choices.benchmark(benchmark),
+            data_order=self.choices.order(order),
+        )
+
+    # -- drawings ----------------------------------------------------------------------------------------------
+
+    def trade_off(self) -> Html | None:
+        drawn = {
+            (number, setting): picture
+            for number, comparison in enumerate(self.comparisons)
+            for setting in SETTINGS
+            if (picture := scatter(comparison, setting, self.choices.methods))
+        }
+        if not drawn:
+            return None
+        words = "Upwards is more accurate, to the left is less forgotten, so the upper left is best; in percent. "
+        words += "Each mark is a method, the small ones its runs. The dashed line is the zero-shot accuracy."
+        content = self._blocks(lambda number, setting: drawn.get((number, setting)), "pair")
+        return _section(
+            "trade-off", "Accuracy and forgetting", element("p", words, class_="legend"), self._keys(), *content
+        )
+
+    def curves(self) -> Html:
+        explained = "Accuracy in percent on each task as the model learns one task after another. "
+        explained += "The vertical line and the mark show when the task itself was learned."
+        if any(len(group.runs) > 1 for comparison in self.comparisons for group in comparison.groups):
+            explained += " Lines are means over seeds, bands reach from the lowest to the highest seed."
+        content = self._blocks(lambda number, setting: curves(self.comparisons[number], setting, self.choices.methods))
+        return _section("curves", "Task by task", element("p", explained, class_="legend"), self._keys(), *content)
+
+    def distances(self) -> Html | None:
+        found = [(comparison, measured(comparison)) for comparison in self.comparisons]
+        blocks = [
+            element(
+                "div",
+                element("h3", name) if len(self.comparisons) > 1 else "",
+                distance_panels(comparison, samples, self.choices.methods),
+                box_plot(comparison, samples, self.choices.methods),
+                class_="block",
+                data_benchmark=self.choices.benchmark(comparison.benchmark),
+                data_order=self.choices.order(comparison.order),
+            )
+            for name, (comparison, samples) in zip(self._names(), found, strict=True)
+            if samples
+        ]
+        if not blocks:
+            return None
+        words = (
+            "The distance 1 − cosine between test pictures and the texts of their own classes after the last task; to "
+            "the left is closer. Dashed: the starting model. Runs with several seeds are taken together."
+        )
+        return _section("distances", "Pictures and texts", element("p", words, class_="legend"), self._keys(), *blocks)
+
+    def matrices(self) -> Html:
+        def maps(number: int, setting: Setting) -> Html:
+            comparison = self.comparisons[number]
+            drawn = [self._group_maps(group, setting, f"{number + 1}-{setting}") for group in comparison.groups]
+            cell = "2.75rem" if upright_names(comparison.tasks) else "3.75rem"
+            return element("div", *drawn, class_="maps", style=f"--tasks:{len(comparison.tasks)};--cell:{cell}")
+
+        return _section("matrices", "Accuracy matrices", heat_legend(), *self._blocks(maps))
+
+    def _group_maps(self, group: Group, setting: Setting, suffix: str) -> Html:
+        """The first seed's matrix open, the others folded away: seven seeds would bury the next method."""
+        maps = [self._one_map(run, setting, f"{suffix}-{number + 1}") for number, run in enumerate(group.runs)]
+        rest: Html | str = ""
+        if len(maps) > 1:
+            more = element("summary", f"{count_of(len(maps) - 1, 'more run')} of {group.label}")
+            rest = element("details", more, *maps[1:])
+        return element("div", maps[0], rest, class_="map", data_method=self.choices.method(group.label))
+
+    def _one_map(self, run: RunResult, setting: Setting, suffix: str) -> Html:
+        table = matrix_table(run, setting)
+        state = "" if run.finished else f", unfinished: {run.learned} of {count_of(len(run.tasks), 'task')}"
+        detail = element("span", f"{SETTING_NAMES[setting]}, seed {run.seed}{state}", class_="count")
+        caption = join([legend_mark(self.choices.methods[run.label]), run.label, " ", detail])
+        name = f"matrix-{slug(run.label)}-{suffix}"
+        # Two labels may have one slug; the method's number tells them apart.
+        name = name if name not in self.downloads.files else f"{name}-{self.choices.methods[run.label]}"
+        return join([_scroll(heatmap(run, setting, caption), table.title), self.downloads.add(table, name)])
+
+    # -- what sections share -----------------------------------------------------------------------------------
+
+    def _blocks(self, draw: Callable[[int, Setting], Html | None], kind: str = "") -> list[Html]:
+        """What `draw` makes of every comparison in both settings; folded where there is a lot of it."""
+        several = len(self.comparisons) > 1
+        blocks = []
+        for number, (comparison, name) in enumerate(zip(self.comparisons, self._names(), strict=True)):
+            parts = []
+            for setting in SETTINGS:
+                if content := draw(number, setting):
+                    meaning = element("span", SETTING_MEANINGS[setting], class_="count")
+                    heading = element("h4" if several else "h3", SETTING_NAMES[setting], " ", meaning)
+                    parts.append(element("div", heading, content, class_="block", data_setting=setting))
+            if not parts:
+                continue
+            where = {
+                "data_benchmark": self.choices.benchmark(comparison.benchmark),
+                "data_order": self.choices.order(comparison.order),
+            }
+            if several:
+                runs = element("span", count_of(len(comparison.runs), "run"), class_="count")
+                summary = element("summary", element("h3", name, " ", runs))
+                few = len(self.runs) <= _FEW_RUNS
+                content = element("div", *parts, class_=kind or None)
+                blocks.append(element("details", summary, content, class_="comparison", open=few, **where))
+            else:
+                blocks.append(element("div", *parts, class_=kind or None, **where))
+        return blocks
+
+    def _names(self) -> list[str]:
+        """A name for each comparison; the tasks are spelled out where the rest does not tell two apart."""
+        counts = Counter(comparison.name for comparison in self.comparisons)
+
+        def name(comparison: Comparison) -> str:
+            return (
+                comparison.name if counts[comparison.name] == 1 else f"{comparison.name}: {', '.join(comparison.tasks)}"
+            )
+
+        return [name(comparison) for comparison in self.comparisons]
+
+    def _keys(self) -> Html:
+        methods = self.choices.methods.items()
+        keys = [element("li", legend_mark(number), label, data_method=f"method-{number}") for label, number in methods]
+        dash = element("line", class_="zero-shot", x1=0, y1=8, x2=24, y2=8)
+        dashed = element("svg", dash, class_="key wide", viewBox="0 0 24 16", aria_hidden="true")
+        return element("ul", *keys, element("li", dashed, "Zero-shot"), class_="keys")
 
 
 def _column(column: Column) -> Html:
@@ -197,105 +352,11 @@ def _column(column: Column) -> Html:
     return element("th", column.name, arrow, scope="col", class_=None if column.numeric else "text")
 
 
-def _row(row: Row, columns: Sequence[Column], methods: Mapping[str, int]) -> Html:
-    index = None if row.label is None else methods[row.label]
-    first = element("th", "" if index is None else legend_mark(index), row.cells[0].main, scope="row")
-    cells = [_cell(cell, column) for cell, column in zip(row.cells[1:], columns[1:], strict=True)]
-    return element(
-        "tr",
-        first,
-        *cells,
-        class_=" ".join(["reference"] * (index is None) + ["starts-block"] * row.starts_block) or None,
-        data_method=None if index is None else f"method-{index}",
-    )
-
-
 def _cell(cell: Cell, column: Column) -> Html:
-    main: str = element("strong", cell.main) if cell.best else cell.main
+    main: str = element("strong", cell.main) if cell.best else element("u", cell.main) if cell.second else cell.main
     spread = "" if cell.spread is None else element("span", f" ± {cell.spread_text}", class_="spread")
-    return element("td", main, spread, class_=None if column.numeric else "text")
-
-
-def _setting_heading(names: Sequence[str], name: str, setting: Setting) -> Html:
-    """Names the comparison only where there are several."""
-    text = SETTING_NAMES[setting] if len(names) == 1 else f"{name}: {SETTING_NAMES[setting]}"
-    return element("h3", text, " ", element("span", SETTING_MEANINGS[setting], class_="count"))
-
-
-def _curves_section(comparisons: Sequence[Comparison], names: Sequence[str], methods: Mapping[str, int]) -> Html:
-    keys = [element("li", legend_mark(index), label, data_method=f"method-{index}") for label, index in methods.items()]
-    dashed = element(
-        "svg",
-        element("line", class_="zero-shot", x1=0, y1=8, x2=24, y2=8),
-        class_="key wide",
-        viewBox="0 0 24 16",
-        width=24,
-        height=16,
-        aria_hidden="true",
-    )
-    legend = element("ul", *keys, element("li", dashed, "Zero-shot"), class_="keys")
-    explained = "Accuracy in percent on each task as the model learns one task after another. "
-    explained += "The vertical line and the mark show when the task itself was learned."
-    if any(len(group.runs) > 1 for comparison in comparisons for group in comparison.groups):
-        explained += " Lines are means over seeds, bands reach from the lowest to the highest seed."
-    blocks = []
-    for comparison, name in zip(comparisons, names, strict=True):
-        for setting in SETTINGS:
-            heading = _setting_heading(names, name, setting)
-            panels = curves(comparison, setting, methods)
-            blocks.append(element("div", heading, panels, class_="block", data_setting=setting))
-    return element(
-        "section",
-        element("h2", "Task by task", id="curves"),
-        element("p", explained, class_="legend"),
-        legend,
-        *blocks,
-    )
-
-
-def _matrices_section(comparisons: Sequence[Comparison], names: Sequence[str], methods: Mapping[str, int]) -> Html:
-    blocks = []
-    for number, (comparison, name) in enumerate(zip(comparisons, names, strict=True)):
-        for setting in SETTINGS:
-            maps = [
-                _group_maps(group, setting, methods[group.label], f"{number + 1}-{setting}")
-                for group in comparison.groups
-            ]
-            grid = element("div", *maps, class_="maps", style=f"--tasks:{len(comparison.tasks)}")
-            heading = _setting_heading(names, name, setting)
-            blocks.append(element("div", heading, grid, class_="block", data_setting=setting))
-    return element("section", element("h2", "Accuracy matrices", id="matrices"), heat_legend(), *blocks)
-
-
-def _group_maps(group: Group, setting: Setting, index: int, file_suffix: str) -> Html:
-    """The first seed's matrix open, the others folded away: seven seeds would bury the next method."""
-    maps = [_one_map(run, setting, index, f"{file_suffix}-{number + 1}") for number, run in enumerate(group.runs)]
-    rest: Html | str = ""
-    if len(maps) > 1:
-        more = element("summary", f"{count_of(len(maps) - 1, 'more run')} of {group.label}")
-        rest = element("details", more, *maps[1:])
-    return element("div", maps[0], rest, class_="map", data_method=f"method-{index}")
-
-
-def _one_map(run: RunResult, setting: Setting, index: int, file_suffix: str) -> Html:
-    table = matrix_table(run, setting)
-    state = "" if run.finished else f", unfinished: {run.learned} of {count_of(len(run.tasks), 'task')}"
-    detail = element("span", f"{SETTING_NAMES[setting]}, seed {run.seed}{state}", class_="count")
-    caption = join([legend_mark(index), run.label, " ", detail])
-    file_name = f"matrix-{slug(run.label)}-{file_suffix}.csv"
-    return join(
-        [
-            _scroll(heatmap(run, setting, caption), table.title),
-            element("p", csv_link(to_csv(table), file_name, table.title)),
-        ]
-    )
-
-
-def _costs_section(runs: Sequence[RunResult], methods: Mapping[str, int]) -> Html:
-    table = cost_table(runs)
-    content = _table(table, methods, file_name="time-and-memory.csv")
-    if not table.rows:
-        content = element("p", "The runs have not recorded any task yet.")
-    steps = count_of(len(table.rows), "row")
-    folded = element("details", element("summary", f"Show the table ({steps})"), content)
-    return element("section", element("h2", "Time and memory", id="costs"), folded)
+    sign: Html | str = ""
+    if cell.significant:
+        words = element("span", " significantly better than the runner-up", class_="sr")
+        sign = join([element("span", f" {SIGNIFICANT}", aria_hidden="true"), words])
+    return element("td", main, spread, sign, class_=None if column.numeric else "text")

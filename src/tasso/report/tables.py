@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
 from tasso.report.collect import COST_FIELDS, ReportError, RunResult, Setting
-from tasso.report.groups import Comparison, Group, compare
+from tasso.report.groups import Comparison, Group, Orders, compare
+from tasso.report.significance import LEVEL, Key, Paired, by_pair, describe_tests, paired_test
 
 SETTING_NAMES: dict[Setting, str] = {"mtil": "MTIL", "mcil": "MCIL"}
 SETTING_MEANINGS: dict[Setting, str] = {
@@ -20,6 +21,7 @@ SETTING_MEANINGS: dict[Setting, str] = {
 Direction = Literal["up", "down"]
 ZERO_SHOT = "Zero-shot"
 DASH = "–"
+SIGNIFICANT = "†"
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,22 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, a number, or nothing. `learned` marks the cell of the task that was learned in that row."""
+    """Text, a number, or nothing. `learned` marks the cell of the task that was learned in that row.
+
+    `best` and `second` are the places in a column; `p` is that of the paired test of the best against the second.
+    """
 
     value: str | float | None
     spread: float | None = None
     digits: int = 2
     best: bool = False
     learned: bool = False
+    second: bool = False
+    p: float | None = None
+
+    @property
+    def significant(self) -> bool:
+        return self.p is not None and self.p < LEVEL
 
     @property
     def main(self) -> str:
@@ -54,7 +65,8 @@ class Cell:
 
     @property
     def text(self) -> str:
-        return self.main if self.spread is None else f"{self.main} ± {self.spread_text}"
+        whole = self.main if self.spread is None else f"{self.main} ± {self.spread_text}"
+        return f"{whole} {SIGNIFICANT}" if self.significant else whole
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,8 @@ class Row:
     cells: tuple[Cell, ...]
     label: str | None = None
     starts_block: bool = False
+    # Benchmark and order, so that a page can show and hide rows; an empty word means all of them.
+    about: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -128,8 +142,12 @@ def summary_table(runs: Sequence[RunResult], setting: Setting) -> Table:
         raise ReportError("a summary needs at least one run")
     comparisons = compare(runs)
     rows: list[Row] = []
+    tests: list[tuple[str, Paired]] = []
     for comparison in comparisons:
-        rows += _comparison_rows(comparison, setting, starts_block=bool(rows))
+        more, tested = _comparison_rows(comparison, setting, starts_block=bool(rows))
+        where = f"{comparison.name}, " if len(comparisons) > 1 else ""
+        rows += more
+        tests += [(where + column, test) for column, test in tested]
     name = SETTING_NAMES[setting]
     same = _shared_fields(comparisons)
     where = ", ".join(text for text in same if text)
@@ -145,7 +163,7 @@ def summary_table(runs: Sequence[RunResult], setting: Setting) -> Table:
             *(Column(metric.name, metric.better) for metric in METRIC_COLUMNS),
         ),
         rows=tuple(rows),
-        notes=tuple(_summary_notes(comparisons, setting)),
+        notes=(*_summary_notes(comparisons, setting), *describe_tests(tests)),
     )
 
 
@@ -160,7 +178,10 @@ def combined_table(runs: Sequence[RunResult]) -> Table:
     comparison = comparisons[0]
     settings = tuple(SETTING_NAMES)
     columns = [(setting, metric) for setting in settings for metric in CORE_METRICS]
-    numbers = [_metric_column(comparison.groups, setting, metric) for setting, metric in columns]
+    ranked = [_metric_column(comparison.groups, setting, metric) for setting, metric in columns]
+    numbers = [column for column, _ in ranked]
+    names = [f"{SETTING_NAMES[setting]} {metric.name.lower()}" for setting, metric in columns]
+    tests = [(name, test) for name, (_, test) in zip(names, ranked, strict=True) if test]
     zero_shot = [
         Cell(fmean(comparison.zero_shot(setting)) if metric.key == "accuracy" else None) for setting, metric in columns
     ]
@@ -171,10 +192,10 @@ def combined_table(runs: Sequence[RunResult]) -> Table:
         title=", ".join(text for text in _shared_fields(comparisons) if text),
         columns=(
             Column("Method", numeric=False),
-            *(Column(f"{SETTING_NAMES[setting]} {metric.name.lower()}", metric.better) for setting, metric in columns),
+            *(Column(name, metric.better) for name, (_, metric) in zip(names, columns, strict=True)),
         ),
         rows=tuple(rows),
-        notes=tuple(f"{SETTING_NAMES[s]}: {SETTING_MEANINGS[s]}." for s in settings),
+        notes=(*(f"{SETTING_NAMES[s]}: {SETTING_MEANINGS[s]}." for s in settings), *describe_tests(tests)),
     )
 
 
@@ -194,30 +215,120 @@ def _shared_fields(comparisons: Sequence[Comparison]) -> tuple[str | None, str |
     )
 
 
-def _comparison_rows(comparison: Comparison, setting: Setting, *, starts_block: bool) -> list[Row]:
+def _comparison_rows(
+    comparison: Comparison, setting: Setting, *, starts_block: bool
+) -> tuple[list[Row], list[tuple[str, Paired]]]:
     where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))
     zero_shot = Cell(fmean(comparison.zero_shot(setting)))
     others = (Cell(None),) * (len(METRIC_COLUMNS) - 1)
-    rows = [Row((Cell(ZERO_SHOT), *where, Cell(None), zero_shot, *others), starts_block=starts_block)]
-    columns = [_metric_column(comparison.groups, setting, metric) for metric in METRIC_COLUMNS]
+    about = (comparison.benchmark, comparison.sequence)
+    rows = [Row((Cell(ZERO_SHOT), *where, Cell(None), zero_shot, *others), starts_block=starts_block, about=about)]
+    ranked = [_metric_column(comparison.groups, setting, metric) for metric in METRIC_COLUMNS]
+    columns = [column for column, _ in ranked]
     for index, group in enumerate(comparison.groups):
         numbers = tuple(column[index] for column in columns)
         count = Cell(len(group.finished), digits=0)
-        rows.append(Row((Cell(group.label), *where, count, *numbers), label=group.label))
-    return rows
+        rows.append(Row((Cell(group.label), *where, count, *numbers), label=group.label, about=about))
+    # Once for accuracy: "last" is the same number under ZSCL's name.
+    tests = [(metric.name, test) for metric, (_, test) in zip(METRIC_COLUMNS, ranked, strict=True) if test]
+    return rows, [(name, test) for name, test in tests if name != "Last"]
 
 
-def _metric_column(groups: Sequence[Group], setting: Setting, metric: Metric) -> list[Cell]:
+def _metric_column(groups: Sequence[Group], setting: Setting, metric: Metric) -> tuple[list[Cell], Paired | None]:
     cells = []
     for group in groups:
         result = group.metric(setting, metric.key)
         cells.append(Cell(None) if result is None else Cell(result.mean, result.spread))
+    samples = [_sample(group.finished, setting, metric) for group in groups]
+    return rank(cells, [group.label for group in groups], samples, metric.better)
+
+
+def _sample(runs: Sequence[RunResult], setting: Setting, metric: Metric) -> dict[Key, float]:
+    """The metric of each run, by the order of its tasks and its seed."""
+    values = [(run, run.setting(setting).metrics[metric.key]) for run in runs]
+    return by_pair([((run.order, run.seed), value) for run, value in values if value is not None])
+
+
+def rank(
+    cells: Sequence[Cell], labels: Sequence[str], samples: Sequence[Mapping[Key, float]], better: Direction
+) -> tuple[list[Cell], Paired | None]:
+    """Mark the best and the runner-up of a column, and test one against the other.
+
+    Args:
+        cells: the column, one cell a method.
+        labels: the methods.
+        samples: what each cell is the mean of, by order and seed.
+    """
+
     # Compared as shown, so that two cells that read the same are both marked.
-    numbers = [float(cell.main) for cell in cells if cell.value is not None]
-    if len(numbers) < 2:
-        return cells
-    best = max(numbers) if metric.better == "up" else min(numbers)
-    return [replace(cell, best=cell.value is not None and float(cell.main) == best) for cell in cells]
+    def shown(cell: Cell) -> float:
+        return float(cell.main) if better == "up" else -float(cell.main)
+
+    places = sorted({shown(cell) for cell in cells if cell.value is not None}, reverse=True)
+    if sum(cell.value is not None for cell in cells) < 2:
+        return list(cells), None
+    marked = [
+        replace(
+            cell,
+            best=cell.value is not None and shown(cell) == places[0],
+            second=cell.value is not None and len(places) > 1 and shown(cell) == places[1],
+        )
+        for cell in cells
+    ]
+    first, second = ([i for i, cell in enumerate(marked) if getattr(cell, name)] for name in ("best", "second"))
+    if len(first) != 1 or not second:  # level with each other: nobody is ahead
+        return marked, None
+    test = paired_test(labels[first[0]], samples[first[0]], labels[second[0]], samples[second[0]])
+    marked[first[0]] = replace(marked[first[0]], p=test.p)
+    return marked, test
+
+
+def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Table:
+    """One metric of every method (rows) in every order of the same tasks (columns), and the mean over the orders.
+
+    A method that lacks an order has no mean: it would be that of other tasks than the others'.
+    """
+    metric = next(metric for metric in METRIC_COLUMNS if metric.key == key)
+    labels = list(dict.fromkeys(group.label for comparison in orders.comparisons for group in comparison.groups))
+    grid: list[list[Cell]] = [[] for _ in labels]
+    tests: list[tuple[str, Paired]] = []
+    for comparison in orders.comparisons:
+        groups = {group.label: group for group in comparison.groups}
+        column, test = _metric_column([groups.get(label, Group(label, ())) for label in labels], setting, metric)
+        for cells, cell in zip(grid, column, strict=True):
+            cells.append(cell)
+        if test and test.p is not None:
+            tests.append((comparison.order, test))
+    whole = [all(cell.value is not None for cell in cells) for cells in grid]
+    runs = [[run for run in orders.runs if run.label == label and run.finished] for label in labels]
+    samples = [_sample(mine, setting, metric) for mine in runs]
+    means = [
+        Cell(fmean(float(cell.value) for cell in cells if cell.value is not None)) if complete else Cell(None)
+        for cells, complete in zip(grid, whole, strict=True)
+    ]
+    means, test = rank(means, labels, samples, metric.better)
+    if test:
+        tests.append(("mean", test))
+    counts = sorted({len(mine) for mine in runs})
+    notes = [
+        f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent.",
+        f"Runs a method, all orders together: {' or '.join(map(str, counts))}.",
+    ]
+    if missing := [label for label, complete in zip(labels, whole, strict=True) if not complete]:
+        notes.append(f"No mean, because a finished run of an order is missing: {', '.join(missing)}.")
+    return Table(
+        title=f"{SETTING_NAMES[setting]} {metric.name.lower()} on {orders.name}",
+        columns=(
+            Column("Method", numeric=False),
+            *(Column(comparison.order, metric.better) for comparison in orders.comparisons),
+            Column("Mean", metric.better),
+        ),
+        rows=tuple(
+            Row((Cell(label), *cells, mean), label=label, about=(orders.benchmark, ""))
+            for label, cells, mean in zip(labels, grid, means, strict=True)
+        ),
+        notes=(*notes, *describe_tests(tests)),
+    )
 
 
 def _summary_notes(comparisons: Sequence[Comparison], setting: Setting) -> list[str]:
@@ -228,7 +339,7 @@ def _summary_notes(comparisons: Sequence[Comparison], setting: Setting) -> list[
         several = "n = " + " or ".join(str(count) for count in counts)
         notes.append(f"Mean ± sample standard deviation (n - 1) over {several} runs with different seeds.")
     if any(len(comparison.groups) > 1 for comparison in comparisons):
-        notes.append("The best method of each column is marked; the zero-shot row is a reference.")
+        notes.append("The best method of each column is marked, and the runner-up; the zero-shot row is a reference.")
     for comparison in comparisons:
         where = f" on {comparison.name}" if len(comparisons) > 1 else ""
         for group in comparison.groups:
@@ -303,7 +414,8 @@ def cost_table(runs: Sequence[RunResult]) -> Table:
                     for value, (_, unit, digits) in zip(stored, _COST_COLUMNS, strict=True)
                 )
                 starts_block = index == 0 and bool(rows)
-                rows.append(Row((*first, *numbers), label=run.label, starts_block=starts_block))
+                about = (comparison.benchmark, comparison.sequence)
+                rows.append(Row((*first, *numbers), label=run.label, starts_block=starts_block, about=about))
     where_text = ", ".join(text for text in same if text)
     return Table(
         title="Time and memory per task" + (f" on {where_text}" if where_text else ""),

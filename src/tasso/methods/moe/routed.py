@@ -48,6 +48,9 @@ class RoutedInference(Inference):
             scores[rows] = pictures.features[rows] @ texts.mT
         return scores
 
+    def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
+        return None  # as many as there are routes, and pictures of one class may take several
+
     def _class_texts(self, route: int, names: Sequence[str], templates: Sequence[str]) -> Tensor:
         if route == PLAIN:
             return self.clip.class_embeddings(names, templates)

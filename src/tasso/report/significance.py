@@ -1,0 +1,103 @@
+"""Is the best method ahead of the runner-up by more than chance? A paired test on runs of the same order and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+LEVEL = 0.05
+MOST_EXACT = 20  # pairs; 2²⁰ sums take a few milliseconds
+DRAWS = 100_000
+# With n pairs no two-sided p is below 2 / 2ⁿ, and 2 / 2⁵ is 0.0625.
+FEWEST = 6
+
+Key = tuple[str, int]  # order of the tasks, seed
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The best method against the runner-up. `p` is None where too few pairs could never reach the level."""
+
+    best: str
+    second: str
+    pairs: int
+    p: float | None
+
+    @property
+    def significant(self) -> bool:
+        return self.p is not None and self.p < LEVEL
+
+    @property
+    def exact(self) -> bool:
+        return self.pairs <= MOST_EXACT
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Two-sided p of the sign-flip permutation test on the mean of paired differences.
+
+    If the two methods were alike, each difference might as well have the other sign. p is the share of all 2ⁿ ways to
+    choose the signs whose mean is at least as far from 0 as the one found. Beyond 20 pairs the ways are drawn, with a
+    fixed seed, and the one found counts among them.
+    """
+    if not differences:
+        raise ValueError("a paired test needs at least one pair")
+    values = np.asarray(differences, dtype=np.float64)
+    found = abs(values.sum()) - 1e-9 * np.abs(values).sum()  # equal sums must not be told apart by rounding
+    if len(values) > MOST_EXACT:
+        signs = np.random.default_rng(0).integers(0, 2, (DRAWS, len(values))) * 2 - 1
+        return float((1 + np.count_nonzero(np.abs(signs @ values) >= found)) / (1 + DRAWS))
+    sums = values[:1]  # the first sign may stay: turning all of them changes nothing
+    for value in values[1:]:
+        sums = np.concatenate([sums + value, sums - value])
+    return float(np.mean(np.abs(sums) >= found))
+
+
+def paired_test(best: str, first: Mapping[Key, float], second_name: str, second: Mapping[Key, float]) -> Paired:
+    """Compare two methods on the orders and seeds that both have."""
+    shared = [key for key in first if key in second]
+    if len(shared) < FEWEST:
+        return Paired(best, second_name, len(shared), None)
+    return Paired(best, second_name, len(shared), sign_flip_p([first[key] - second[key] for key in shared]))
+
+
+def by_pair(values: Sequence[tuple[Key, float]]) -> dict[Key, float]:
+    """One number for each order and seed; repeats of one are averaged, so that none counts twice."""
+    found: dict[Key, list[float]] = {}
+    for key, value in values:
+        found.setdefault(key, []).append(value)
+    return {key: fmean(several) for key, several in found.items()}
+
+
+def describe_tests(tests: Sequence[tuple[str, Paired]]) -> list[str]:
+    """Notes under a table. Each test comes with the words that say where it belongs, such as its column."""
+    notes = []
+    done = [(where, test) for where, test in tests if test.p is not None]
+    if done:
+        results = "; ".join(
+            f"{where}: {test.best} against {test.second}, {test.pairs} pairs, p = {_p_text(test.p)}"
+            + (" †" if test.significant else "")
+            for where, test in done
+            if test.p is not None
+        )
+        how = "exact" if all(test.exact for _, test in done) else f"exact up to {MOST_EXACT} pairs, else {DRAWS} draws"
+        notes.append(
+            f"† better than the runner-up with p < {LEVEL} in a two-sided sign-flip permutation test ({how}) on the "
+            f"differences of runs with the same order and seed; not corrected for the number of tests. {results}."
+        )
+    few = sorted({test.pairs for _, test in tests if test.p is None})
+    if few:
+        counts = " or ".join(map(str, few))
+        rest = " the other columns or blocks" if done else ""
+        notes.append(
+            f"Best against runner-up: not tested{' in' + rest if rest else ''}, with {counts} "
+            f"{'pair' if few == [1] else 'pairs'} of runs with the same order and seed. p < {LEVEL} needs at least "
+            f"{FEWEST}, so nothing is marked as significant{' there' if rest else ''}."
+        )
+    return notes
+
+
+def _p_text(p: float) -> str:
+    return f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
