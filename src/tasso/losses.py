@@ -133,18 +133,24 @@ def squared_shift(parameters: Sequence[Tensor], anchors: Sequence[Tensor], weigh
 def fisher_weights(gradients: Sequence[Tensor]) -> list[Tensor]:
     """GIFT: g² / mean(g²), tensor by tensor: how much each weight matters to the loss that g belongs to."""
     squares = list(torch._foreach_mul(list(gradients), list(gradients)))
+    means = list(torch._foreach_div(_sums(squares), [square.numel() for square in squares]))
     # A tensor that matters nothing at all (its gradient is zero) is held by nothing.
-    means = [square.mean().clamp(min=torch.finfo(square.dtype).tiny) for square in squares]
+    torch._foreach_clamp_min_(means, torch.finfo(squares[0].dtype).tiny)
     return list(torch._foreach_div(squares, means))
+
+
+def _sums(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Of tensors without negative numbers, each on its own, in one launch."""
+    return list(torch._foreach_norm(list(tensors), 1))
 
 
 def weighted_shift(
     parameters: Sequence[Tensor], anchors: Sequence[Tensor], importance: Sequence[Tensor], weight: float
 ) -> Tensor:
-    """weight · Σ F·(θ − θ₀)² over all tensors, with its gradient for constant F."""
+    """weight · Σ F·(θ − θ₀)² over all tensors, with its gradient for constant F ≥ 0."""
     with torch.no_grad():
         shifts = torch._foreach_sub(list(parameters), list(anchors))
         pulls = torch._foreach_mul(shifts, list(importance))
-        value = weight * torch.stack([(pull * shift).sum() for pull, shift in zip(pulls, shifts, strict=True)]).sum()
+        value = weight * torch.stack(_sums(torch._foreach_mul(pulls, shifts))).sum()
         torch._foreach_mul_(pulls, 2 * weight)
     return with_known_gradient(value, parameters, pulls)

@@ -34,7 +34,7 @@ def bench_images(
     pictures: int = 4096,
     batches: int = 20,
     rounds: int = 3,
-    calls: int = 15,
+    calls: int | None = None,
 ) -> dict[str, Any]:
     """Pictures a second from JPEG files of mixed sizes, exactly as torchvision sees them and packed; then training
     steps from packs beside those on pictures that lie on the device already.
@@ -117,7 +117,7 @@ def pictures_per_second(pixels: Pixels, device: torch.device, batches: int) -> f
         stream.close()
 
 
-def time_steps(learner: Learner, rounds: int, calls: int) -> Timing:
+def time_steps(learner: Learner, rounds: int, calls: int | None) -> Timing:
     """Steps of the learner's second task."""
     training = second_task(learner)
     try:

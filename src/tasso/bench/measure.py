@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ QUICK_HOW: dict[str, dict[str, int]] = {
     "images": {"rounds": 2, "calls": 2, "pictures": 192, "batches": 2},
     "run": {"rounds": 3, "calls": 2, "pictures": 128},
 }
+ROUND_SECONDS = 0.6
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,33 @@ def synchronise(device: torch.device) -> None:
 
 
 def time_calls(
-    call: Callable[[], Any], device: torch.device, *, warm_up: int | None = None, rounds: int = 5, calls: int = 10
+    call: Callable[[], Any],
+    device: torch.device,
+    *,
+    warm_up: int | None = None,
+    rounds: int = 5,
+    calls: int | None = None,
 ) -> Timing:
-    """Time a call in rounds of several, after a warm-up. Waiting for the device is part of a round, not of a call."""
-    for _ in range(min(6, calls) if warm_up is None else warm_up):
+    """Time a call in rounds of several, after a warm-up. Waiting for the device is part of a round, not of a call.
+
+    Args:
+        calls: so many a round; None: as many as take `ROUND_SECONDS`, so that short calls are not at the mercy of
+            whatever else the machine does at that moment.
+    """
+    for _ in range(min(6, calls or 6) if warm_up is None else warm_up):
         call()
-    times = []
-    for _ in range(rounds):
+
+    def once(number: int) -> float:
         synchronise(device)
         started = time.perf_counter()
-        for _ in range(calls):
+        for _ in range(number):
             call()
         synchronise(device)
-        times.append((time.perf_counter() - started) / calls)
+        return (time.perf_counter() - started) / number
+
+    if calls is None:
+        calls = max(3, math.ceil(ROUND_SECONDS / once(3)))
+    times = [once(calls) for _ in range(rounds)]
     return Timing(median(times), max(times) - min(times))
 
 

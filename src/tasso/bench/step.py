@@ -23,7 +23,7 @@ def bench_step(
     *,
     classes: int = 100,
     rounds: int = 5,
-    calls: int = 10,
+    calls: int | None = None,
     reference: bool = False,
     eager: bool = False,
 ) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def bench_step(
     Args:
         options: those of a run: model, method, batch sizes, device, precision, compile, cuda_graphs.
         classes: of the task; methods that train the text tower encode so many prompts a step.
-        rounds: how many times `calls` steps are timed; the median round counts.
+        rounds: how many times `calls` steps (None: as many as take half a second) are timed; the median counts.
         reference: time our re-creation of the authors' recipe too.
         eager: time the same step neither compiled nor recorded too.
     """
@@ -99,7 +99,7 @@ def count_tflop(options: Mapping[str, Any], classes: int) -> float:
     return float(counter.get_total_flops()) / 1e12
 
 
-def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int) -> dict[str, Any]:
+def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
     """What compiling and recording are compared with."""
     learner = noise_learner(step_by_step(options), classes=classes, pictures=PICTURES)
     training = second_task(learner)
@@ -109,12 +109,12 @@ def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: in
     return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
 
 
-def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls: int) -> dict[str, Any]:
+def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
     """The authors' recipe in float32, TF32 off as PyTorch ships."""
     method = {"name": "tasso", "rank": RANK}
     learner = noise_learner({**options, "method": method, "precision": "float32"}, classes=classes, pictures=PICTURES)
     step = ReferenceStep(learner, RANK)
     reset_peak_memory(learner.device)
-    timing = time_calls(step, learner.device, warm_up=2, rounds=rounds, calls=max(1, calls // 3))
+    timing = time_calls(step, learner.device, warm_up=2, rounds=rounds, calls=calls and max(1, calls // 3))
     step.close()
     return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}

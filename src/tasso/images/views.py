@@ -122,6 +122,16 @@ class Span:
         """The same for some of the pictures."""
         return Span(self.start[places], self.length[places], self.whole[places], self.offset[places], self.size)
 
+    def beside(self, other: Span) -> Span:
+        """Both in one, for views of one size."""
+        start, length, whole, offset = np.concatenate([self.numbers, other.numbers], axis=1)
+        return Span(start, length, whole, offset, self.size)
+
+    @property
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """All that differs from picture to picture, one column each."""
+        return np.stack([self.start, self.length, self.whole, self.offset]).astype(np.float64)
+
     def moved(self, by: Indices) -> Span:
         """The same after each picture has lost its first `by` pixels."""
         return Span(self.start - by, self.length, self.whole, self.offset, self.size)
@@ -178,8 +188,8 @@ def resize_weights(span: Span, source: int, interpolation: Interpolation, device
 
     Only the few pixels that a sample depends on are computed, then put into their places among the zeros.
     """
-    numbers = np.stack([span.start, span.length, span.whole, span.offset]).astype(np.float32)
-    start, length, whole, offset = torch.from_numpy(numbers).to(device, non_blocking=True)[:, :, None, None]
+    numbers = torch.from_numpy(span.numbers.astype(np.float32))
+    start, length, whole, offset = numbers.to(device, non_blocking=True)[:, :, None, None]
     scale = length / whole
     stretch = scale.clamp(min=1)  # a filter is widened to shrink a picture, never narrowed
     centre = start + (torch.arange(span.size, device=device)[None, :, None] + offset + 0.5) * scale
@@ -230,10 +240,14 @@ def resample(pixels: Tensor, rows: Span, columns: Span, preprocess: Preprocess) 
     height, width, filter_ = *pixels.shape[-2:], preprocess.interpolation
     kind = torch.float16 if pixels.is_cuda else torch.float32
     picture = pixels.to(kind)
-    right = resize_weights(columns, width, filter_, pixels.device).to(kind)[:, None].mT
+    if height == width:  # half as many launches
+        both = resize_weights(rows.beside(columns), width, filter_, pixels.device).to(kind)[:, None]
+        left, right = both[: len(rows.start)], both[len(rows.start) :].mT
+    else:
+        left = resize_weights(rows, height, filter_, pixels.device).to(kind)[:, None]
+        right = resize_weights(columns, width, filter_, pixels.device).to(kind)[:, None].mT
     parts = [picture[..., band] @ right[..., band, at] for at, band in _bands(columns, width, filter_, pixels.device)]
     picture = _joined(parts, -1)
-    left = resize_weights(rows, height, filter_, pixels.device).to(kind)[:, None]
     parts = [left[..., at, band] @ picture[..., band, :] for at, band in _bands(rows, height, filter_, pixels.device)]
     return _joined(parts, -2).clamp_(0, 255).float().div_(255)
 
