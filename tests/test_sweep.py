@@ -418,9 +418,10 @@ def test_a_sweep_survives_dying_workers_and_failing_runs(
     monkeypatch.setattr("tasso.sweep.local.ATTEMPTS", 2)
     good = [job_of(common, seed) for seed in (1, 2)]
     failing, dying = job_of(common, rank=99), job_of(common, 13)
-    plan_death(deaths, "worker", 9, ("worker", 1, 13, 9), seed=1)
+    plan_death(deaths, "worker", 9, ("worker", 1, 13, 9), ("politely", 3, 2, 1), seed=1)
     summary = carry_out([failing, *good, dying, failing], tmp_path / "runs", How(at_once=2, device="cpu"))
-    assert came(deaths) == 1 + 2
+    assert came(deaths) == 1 + 2 + 1
+    assert not summary.stopped
     assert (summary.total, summary.finished, set(summary.failed)) == (4, 2, {failing.name, dying.name})
     assert summary.failed[dying.name] == "its process was killed by SIGKILL, 2 times in a row"
     said = "\n".join(summary.lines())
