@@ -75,3 +75,5 @@ class Patching(importlib.abc.MetaPathFinder):
 
 if DEATHS:
     sys.meta_path.insert(0, Patching())
+    # open_clip does without it, and a fourth of what these many processes do is to import it.
+    sys.modules["transformers"] = None
