@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from tasso.errors import ConfigError, RunError
 from tasso.learner import evaluate, learn, resolve
 from tasso.runs import MAY_CHANGE, RunFolder
 from tasso.sweep import Grid, Job, make_grid, parse_for, parse_values, read_grid
-from tasso.sweep.carry_out import How, carry_out, check, log_file
+from tasso.sweep.carry_out import How, carry_out, check, is_finished, log_file
 from tasso.sweep.jobs import resolved_identity
 from tasso.sweep.slots import devices_for, fitting, run_bytes
 from tasso.sweep.work import Work, perform
@@ -417,9 +418,10 @@ def test_a_sweep_survives_dying_workers_and_failing_runs(
     monkeypatch.setattr("tasso.sweep.local.ATTEMPTS", 2)
     good = [job_of(common, seed) for seed in (1, 2)]
     failing, dying = job_of(common, rank=99), job_of(common, 13)
-    plan_death(deaths, "worker", 9, ("worker", 1, 13, 9), seed=1)
+    plan_death(deaths, "worker", 9, ("worker", 1, 13, 9), ("politely", 3, 2, 1), seed=1)
     summary = carry_out([failing, *good, dying, failing], tmp_path / "runs", How(at_once=2, device="cpu"))
-    assert came(deaths) == 1 + 2
+    assert came(deaths) == 1 + 2 + 1
+    assert not summary.stopped
     assert (summary.total, summary.finished, set(summary.failed)) == (4, 2, {failing.name, dying.name})
     assert summary.failed[dying.name] == "its process was killed by SIGKILL, 2 times in a row"
     said = "\n".join(summary.lines())
@@ -452,50 +454,35 @@ def run_sweep(command: list[str], out: Path) -> tuple[int, str]:
     return done.returncode, said.read_text()
 
 
-def test_a_sweep_that_is_killed_with_all_its_processes_goes_on(
+def test_a_sweep_that_is_stopped_and_killed_ends_like_one_left_alone(
     common: dict[str, Any], tmp_path: Path, deaths: Path
 ) -> None:
+    """The same command again and again: stopped by Ctrl-C, killed alone, killed with all its processes, finished."""
+    common = {**common, "steps": 60, "save_every": 4}
     jobs, out = [job_of(common, seed) for seed in (1, 2)], tmp_path / "runs"
-    command = sweep_command(common, out)
-    plan_death(deaths, "everyone", 9, seed=2)
-    status, said = run_sweep(command, out)
-    assert (status, came(deaths)) == (-9, 1), said
-    assert not RunFolder(out / jobs[1].name).read_results()["finished"]  # type: ignore[index]
-    status, said = run_sweep(command, out)
-    assert status == 0, said
-    assert "2 finished (1 of them before)" in said
-    same_results(jobs, out, left_alone(jobs, tmp_path / "alone"))
+    command, first_log = sweep_command(common, out), log_file(out, jobs[0].name)
 
-
-def test_ctrl_c_stops_politely_and_the_sweep_goes_on(common: dict[str, Any], tmp_path: Path, deaths: Path) -> None:
-    common = {**common, "save_every": 1000}
-    jobs, out = [job_of(common, seed) for seed in (1, 2)], tmp_path / "runs"
     plan_death(deaths, "ctrl-c", 3, seed=1)
-    status, said = run_sweep(sweep_command(common, out), out)
+    status, said = run_sweep(command, out)
     assert (status, came(deaths)) == (130, 1), said
     assert "2 left; the same command goes on" in said
     assert "Traceback" not in said
-    log = log_file(out, jobs[0].name).read_text()
-    assert "stopped at step 3 of 6 of dtd" in log
-    assert perform(work_of(jobs[0], out)).status == "finished"
-    assert "resuming dtd at step 3" in log_file(out, jobs[0].name).read_text()
-    same_results(jobs[:1], out, left_alone(jobs[:1], tmp_path / "alone"))
+    assert "stopped at step 3 of 60 of dtd" in first_log.read_text()
 
+    plan_death(deaths, "sweep", 2, seed=1)
+    status, said = run_sweep(command, out)
+    assert (status, came(deaths)) == (-signal.SIGKILL, 1), said
+    assert "resuming dtd at step 3\n" in first_log.read_text()
 
-def test_workers_of_a_sweep_that_is_killed_stop_and_leave_their_folders(
-    common: dict[str, Any], tmp_path: Path, deaths: Path
-) -> None:
-    """The next sweep waits for them."""
-    common = {**common, "save_every": 1000, "steps": 40}
-    jobs, out = [job_of(common, 1)], tmp_path / "runs"
-    plan_death(deaths, "sweep", 3, seed=1)
-    status, said = run_sweep(sweep_command(common, out), out)
-    assert (status, came(deaths)) == (-9, 1), said
-    summary = carry_out(jobs, out, How(device="cpu"))
-    assert (summary.finished, summary.failed) == (1, {})
-    log = log_file(out, jobs[0].name).read_text()
-    assert "--- stopped" in log
-    assert log.count("resuming") == 1
+    # It waits for the worker that lost its sweep, finishes that run, and is killed in the second task of the next.
+    plan_death(deaths, "everyone", 71, seed=2)
+    status, said = run_sweep(command, out)
+    assert (status, came(deaths)) == (-signal.SIGKILL, 1), said
+    assert first_log.read_text().count("--- stopped") == 2
+    assert [is_finished(out / job.name) for job in jobs] == [True, False]
+
+    main(command[3:])
+    assert "resuming eurosat at step 8\n" in log_file(out, jobs[1].name).read_text()
     same_results(jobs, out, left_alone(jobs, tmp_path / "alone"))
 
 
@@ -542,6 +529,7 @@ def test_jobs_of_submitit_that_die_go_on(
 ) -> None:
     pytest.importorskip("submitit")
     monkeypatch.setattr("tasso.sweep.on_slurm.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 1)  # for what a killed job never writes
     good = [job_of(common, 1)]
     plan_death(deaths, "worker", 9, seed=1)
     how = How(engine="slurm", cluster="local", device="cpu", slurm={"timeout_min": 10})

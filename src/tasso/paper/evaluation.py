@@ -107,7 +107,9 @@ def cost_of(plans: Sequence[Plan], setup: Setup, out: Path, how: How) -> Cost:
     seconds = _seconds_per_step(out / "runs")
     mean = sum(seconds.values()) / len(seconds) if seconds else None
     counts = tuple((plan.name, len(plan.jobs(setup))) for plan in plans)
-    at_once = len(devices_for(left, how.at_once, how.gpus, how.device)) if how.engine == "local" and left else None
+    at_once = None
+    if how.engine == "local" and left:
+        at_once = min(len(left), len(devices_for(left, how.at_once, how.gpus, how.device)))
     # A method that has not run yet is taken to be as fast as the others are on average.
     total = sum(steps[job] * seconds.get(job.options["method"]["name"], mean) for job in left) if mean else None
     return Cost(

@@ -135,7 +135,12 @@ def carry_out(jobs: Sequence[Job], folder: Path, how: How | None = None) -> Summ
 
 
 def _engine(
-    how: How, jobs: Sequence[Job], folder: Path, stop: threading.Event, report: Callable[[Outcome], None], timed: bool
+    how: How,
+    jobs: Sequence[Job],
+    folder: Path,
+    stop: threading.Event,
+    report: Callable[[Outcome], None],
+    timed: bool,
 ) -> None:
     if how.engine == "slurm":
         from tasso.sweep.on_slurm import run_on_slurm

@@ -85,7 +85,7 @@ class _Crew:
         self.workers: dict[int, _Worker] = {}  # by place in `devices`
         self.deaths: Counter[str] = Counter()
         self.waiting: dict[str, tuple[float, float]] = {}  # name of a busy run: since when, when to try again
-        self.asked = False
+        self.asked = False  # the workers, to stop
 
     def run(self) -> None:
         while self.queue or self._busy():
@@ -113,13 +113,12 @@ class _Crew:
             work = self._next()
             if work is None:
                 return
-            if worker is None or not worker.process.is_alive():
+            if worker is None:
                 worker = self.workers[place] = _Worker(device)
             try:
                 worker.begin(_on(work, device))
             except OSError:  # it died while it had nothing to do; no run is lost
                 self._bury(place)
-                worker.work = None
                 self.queue.appendleft(work)
 
     def _next(self) -> Work | None:
@@ -136,21 +135,23 @@ class _Crew:
         assert work is not None
         worker.work = None
         if outcome is None:
-            outcome = self._after_death(place, work)
+            code = self._bury(place)
+            how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with {code}"
+            outcome = self._after_death(work, how)
+        elif outcome.status == "stopped":  # by us, or by someone who is polite to this process alone
+            outcome = self._after_death(work, "was asked to stop")
         elif outcome.unexpected or self.fresh:
             self._bury(place)
-        if outcome is not None and outcome.status == "busy" and not self.asked:
+        if outcome is not None and outcome.status == "busy":
             outcome = self._after_busy(work, outcome)
         if outcome is not None:
             self.report(outcome)
 
-    def _after_death(self, place: int, work: Work) -> Outcome | None:
-        """The worker is gone, killed or crashed: its run goes on with another one, unless that happens again."""
-        code = self._bury(place)
-        self.deaths[work.name] += 1
-        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with {code}"
+    def _after_death(self, work: Work, how: str) -> Outcome | None:
+        """Its process did not finish the run: it goes on in this or another one, unless that happens again."""
         if self.stop.is_set():
             return Outcome(work.name, "stopped")
+        self.deaths[work.name] += 1
         if self.deaths[work.name] < ATTEMPTS:
             log.warning("%s: its process %s; it goes on from its saved state", work.name, how)
             self.queue.append(work)
@@ -158,6 +159,8 @@ class _Crew:
         return Outcome(work.name, "failed", f"its process {how}, {ATTEMPTS} times in a row")
 
     def _after_busy(self, work: Work, outcome: Outcome) -> Outcome | None:
+        if self.stop.is_set():
+            return Outcome(work.name, "stopped")
         now = time.monotonic()
         since, _ = self.waiting.get(work.name, (now, now))
         if now - since > BUSY_SECONDS:
