@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs_on_disk import several, write_runs
@@ -20,6 +20,7 @@ from test_report import TASKS, results
 differences = st.lists(st.integers(-50, 50).map(lambda number: number / 10), min_size=1, max_size=9)
 
 
+@settings(deadline=None)
 @given(differences)
 def test_exact_p_equals_counting_all_signs(values: list[float]) -> None:
     tenths = [round(10 * value) for value in values]  # whole numbers: sums without rounding
@@ -30,6 +31,7 @@ def test_exact_p_equals_counting_all_signs(values: list[float]) -> None:
     assert sign_flip_p(values) == pytest.approx(expected, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(differences, st.floats(0.01, 100))
 def test_p_knows_neither_scale_nor_side(values: list[float], scale: float) -> None:
     p = sign_flip_p(values)

@@ -221,7 +221,7 @@ def _comparison_rows(
     where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))
     zero_shot = Cell(fmean(comparison.zero_shot(setting)))
     others = (Cell(None),) * (len(METRIC_COLUMNS) - 1)
-    about = (comparison.benchmark, comparison.sequence)
+    about = (comparison.benchmark, comparison.order)
     rows = [Row((Cell(ZERO_SHOT), *where, Cell(None), zero_shot, *others), starts_block=starts_block, about=about)]
     ranked = [_metric_column(comparison.groups, setting, metric) for metric in METRIC_COLUMNS]
     columns = [column for column, _ in ranked]
@@ -414,7 +414,7 @@ def cost_table(runs: Sequence[RunResult]) -> Table:
                     for value, (_, unit, digits) in zip(stored, _COST_COLUMNS, strict=True)
                 )
                 starts_block = index == 0 and bool(rows)
-                about = (comparison.benchmark, comparison.sequence)
+                about = (comparison.benchmark, comparison.order)
                 rows.append(Row((*first, *numbers), label=run.label, starts_block=starts_block, about=about))
     where_text = ", ".join(text for text in same if text)
     return Table(
