@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -29,6 +29,7 @@ def unit(rows: int, seed: int, dim: int = 6) -> Tensor:
     return torch.nn.functional.normalize(torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed)), dim=-1)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(0, 10_000))
 def test_summary_equals_slow_sums(pictures: int, classes: int, seed: int) -> None:
     features, texts = unit(pictures, seed), unit(classes, seed + 1)
@@ -110,6 +111,7 @@ def test_a_run_begun_without_the_key_goes_on(quick: dict[str, Any]) -> None:
     assert again["mtil"] == whole["mtil"]
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

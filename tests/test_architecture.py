@@ -10,8 +10,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
     "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "halves", "clip",
-    "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "evaluation", "metrics", "runs",
-    "learner", "trained", "export", "sweep", "report", "paper", "demo", "bench", "cli",
+    "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
+    "metrics", "runs", "learner", "trained", "export", "sweep", "report", "paper", "demo", "bench", "cli",
 ]  # fmt: skip
 
 

@@ -242,5 +242,5 @@ def test_report_into_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as stop:
         main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "taken")])
     assert stop.value.code == 2
-    assert "taken: is a file, not a folder" in capsys.readouterr().err
+    assert "taken: cannot make this folder for the report" in capsys.readouterr().err
     assert (tmp_path / "taken").read_text() == "mine"

@@ -341,7 +341,7 @@ def test_markdown(runs: list[RunResult]) -> None:
     assert "| Method | Runs | Accuracy ↑ | Forgetting ↓ |" in text
     assert "|:---|---:|---:|" in text
     assert "| TASSO | 3 | **67.50** ± 1.00 | **4.00** ± 1.00 |" in text
-    assert "| LwF | 1 | <u>61.50</u> | <u>10.00</u> |" in text
+    assert "| LwF | 1 | 61.50 | 10.00 |" in text  # of two, the second needs no mark
     assert "*60.50*" not in text
     assert "*69.00*" in to_markdown(matrix_table(runs[0], "mtil"))  # just learned
 
@@ -369,7 +369,7 @@ def test_latex(runs: list[RunResult]) -> None:
         r"\toprule",
         r"Accuracy $\uparrow$ & Forgetting $\downarrow$",
         r"TASSO & $3$ & $\mathbf{67.50} \pm 1.00$",
-        r"LwF & $1$ & $\underline{61.50}$",
+        r"LwF & $1$ & $61.50$",
         r"Zero-shot & -- & $31.50$ & --",
         r"\bottomrule",
     ):

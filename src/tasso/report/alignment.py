@@ -81,8 +81,8 @@ def _distances(reader: Reader, bins: int) -> Distances:
     return Distances(count, reader.number("mean"), quantiles, first, counts, prototypes)
 
 
-def density(parts: Sequence[Distances], high: float, bins: int, groups: int) -> list[float]:
-    """The histogram of several runs together: the share of pictures in each of `groups` wider bins over 0 … high."""
+def density(parts: Sequence[Distances], bins: int, groups: int) -> list[float]:
+    """The histogram of several runs together: the share of pictures in each of `groups` wider bins."""
     totals = [0.0] * groups
     whole = sum(part.count for part in parts)
     for part in parts:

@@ -100,7 +100,7 @@ def _panel(name: str, task: int, found: Measured, methods: Mapping[str, int], lo
     groups = round(found.high / 0.02)  # bars of 0.02: fine enough to see the shape, coarse enough not to see noise
 
     def heights(sample: Sample) -> list[float]:
-        return density(sample.parts, found.high, found.bins, groups)
+        return density(sample.parts, found.bins, groups)
 
     drawn = [(None, found.zero_shot[task]), *((label_, several[task]) for label_, several in found.methods.items())]
     shapes = {label_: heights(sample) for label_, sample in drawn}

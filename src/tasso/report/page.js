@@ -131,9 +131,9 @@
     });
     const enter = (event) => {
       const cell = event.target.closest("tbody td");
-      if (cell) say(cellLines(cell), cell);
+      if (cell && cell !== about) say(cellLines(cell), cell);
     };
-    table.addEventListener("mouseover", enter);
+    table.addEventListener("mousemove", enter);
     table.addEventListener("focusin", enter);
     table.addEventListener("mouseleave", silence);
     table.addEventListener("focusout", silence);
@@ -191,8 +191,8 @@
   // Marks and boxes that carry their own words, and histograms.
   for (const node of all("[data-tip]")) {
     node.setAttribute("tabindex", "0");
-    const show = () => say(node.dataset.tip.split(/: (?=accuracy|median)|, (?=forgetting|quartiles)/), node);
-    node.addEventListener("mouseenter", show);
+    const show = () => about !== node && say(node.dataset.tip.split(/: (?=accuracy|median)|, (?=forgetting|quartiles)/), node);
+    node.addEventListener("mousemove", show); // not mouseenter: scrolling may have brought it under the pointer
     node.addEventListener("focus", show);
     node.addEventListener("mouseleave", silence);
     node.addEventListener("blur", silence);
@@ -200,12 +200,13 @@
   for (const panel of all("svg.shapes-of")) {
     panel.setAttribute("tabindex", "0");
     const show = () => {
+      if (about === panel) return;
       const groups = all("g[data-mean]", panel).filter((group) => !group.classList.contains("off"));
       const means = groups.map((group) => [name(group), group.dataset.mean]).sort((a, b) => a[1] - b[1]);
       say([`${panel.dataset.name}, mean distance`, ...means.map(([label, mean]) => `${mean}  ${label}`),
         `${panel.dataset.zero}  Zero-shot`], panel);
     };
-    panel.addEventListener("mouseenter", show);
+    panel.addEventListener("mousemove", show);
     panel.addEventListener("focus", show);
     panel.addEventListener("mouseleave", silence);
     panel.addEventListener("blur", silence);

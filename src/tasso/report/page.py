@@ -152,7 +152,8 @@ class _Page:
 
     def summary(self) -> Html:
         blocks = []
-        for number, orders in enumerate(several_orders(self.comparisons)):
+        several = several_orders(self.comparisons)
+        for number, orders in enumerate(several):
             for setting in SETTINGS:
                 tables = [
                     self._table(order_table(orders, setting, metric.key), f"orders-{number + 1}-{setting}-{metric.key}")
@@ -163,7 +164,7 @@ class _Page:
         for setting in SETTINGS:
             table = summary_table(self.runs, setting)
             content = self._table(table, f"summary-{setting}")
-            if len(table.rows) > _FEW_ROWS:
+            if several and len(table.rows) > _FEW_ROWS:  # the tables above sum it up
                 words = f"{SETTING_NAMES[setting]}: every order by itself ({count_of(len(table.rows), 'row')})"
                 content = element("details", element("summary", words), content)
             blocks.append(element("div", content, class_="block", data_setting=setting))
@@ -241,20 +242,12 @@ class _Page:
         return _section("curves", "Task by task", element("p", explained, class_="legend"), self._keys(), *content)
 
     def distances(self) -> Html | None:
-        found = [(comparison, measured(comparison)) for comparison in self.comparisons]
-        blocks = [
-            element(
-                "div",
-                element("h3", name) if len(self.comparisons) > 1 else "",
-                distance_panels(comparison, samples, self.choices.methods),
-                box_plot(comparison, samples, self.choices.methods),
-                class_="block",
-                data_benchmark=self.choices.benchmark(comparison.benchmark),
-                data_order=self.choices.order(comparison.order),
-            )
-            for name, (comparison, samples) in zip(self._names(), found, strict=True)
-            if samples
-        ]
+        blocks = []
+        for comparison, name in zip(self.comparisons, self._names(), strict=True):
+            if found := measured(comparison):
+                panels = distance_panels(comparison, found, self.choices.methods)
+                content = [panels, box_plot(comparison, found, self.choices.methods)]
+                blocks.append(self._of(comparison, name, content))
         if not blocks:
             return None
         words = (
@@ -306,30 +299,29 @@ class _Page:
                     parts.append(element("div", heading, content, class_="block", data_setting=setting))
             if not parts:
                 continue
-            where = {
-                "data_benchmark": self.choices.benchmark(comparison.benchmark),
-                "data_order": self.choices.order(comparison.order),
-            }
-            if several:
-                runs = element("span", count_of(len(comparison.runs), "run"), class_="count")
-                summary = element("summary", element("h3", name, " ", runs))
-                few = len(self.runs) <= _FEW_RUNS
-                content = element("div", *parts, class_=kind or None)
-                blocks.append(element("details", summary, content, class_="comparison", open=few, **where))
-            else:
-                blocks.append(element("div", *parts, class_=kind or None, **where))
+            blocks.append(self._of(comparison, name, parts, kind))
         return blocks
+
+    def _of(self, comparison: Comparison, name: str, parts: Sequence[Html], kind: str = "") -> Html:
+        """What belongs to one comparison: under its name where there are several, folded where runs are many."""
+        content = element("div", *parts, class_=kind or None)
+        where = {
+            "data_benchmark": self.choices.benchmark(comparison.benchmark),
+            "data_order": self.choices.order(comparison.order),
+        }
+        if len(self.comparisons) == 1:
+            return element("div", content, **where)
+        runs = element("span", count_of(len(comparison.runs), "run"), class_="count")
+        summary = element("summary", element("h3", name, " ", runs))
+        few = len(self.runs) <= _FEW_RUNS
+        return element("details", summary, content, class_="comparison", open=few, **where)
 
     def _names(self) -> list[str]:
         """A name for each comparison; the tasks are spelled out where the rest does not tell two apart."""
-        counts = Counter(comparison.name for comparison in self.comparisons)
-
-        def name(comparison: Comparison) -> str:
-            return (
-                comparison.name if counts[comparison.name] == 1 else f"{comparison.name}: {', '.join(comparison.tasks)}"
-            )
-
-        return [name(comparison) for comparison in self.comparisons]
+        short = [comparison.name for comparison in self.comparisons]
+        long = [f"{comparison.name}: {', '.join(comparison.tasks)}" for comparison in self.comparisons]
+        counts = Counter(short)
+        return [name if counts[name] == 1 else spelled for name, spelled in zip(short, long, strict=True)]
 
     def _keys(self) -> Html:
         methods = self.choices.methods.items()

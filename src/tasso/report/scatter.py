@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tasso.report.collect import Setting
@@ -14,6 +14,7 @@ from tasso.report.tables import SETTING_NAMES, fixed
 
 _WIDTH, _HEIGHT = 520, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 508, 12, 272
+_MOST_STEPS = 5
 _STEPS = (0.2, 0.5, 1, 2, 5, 10, 20, 25)
 
 
@@ -24,8 +25,8 @@ def scatter(comparison: Comparison, setting: Setting, methods: Mapping[str, int]
         return None
     everything = [place for places in found.values() for place in places]
     zero_shot = fmean(comparison.zero_shot(setting))
-    xs = ticks([x for x, _ in everything] + [0.0])
-    ys = ticks([y for _, y in everything] + [zero_shot])
+    xs = ticks([x for x, _ in everything], 0.0)
+    ys = ticks([y for _, y in everything], zero_shot)
 
     def x(value: float) -> float:
         return _LEFT + (_RIGHT - _LEFT) * (value - xs[0]) / (xs[-1] - xs[0])
@@ -71,11 +72,11 @@ def points_of(group: Group, setting: Setting) -> list[tuple[float, float]]:
     return found
 
 
-def ticks(values: list[float], most: int = 7) -> list[float]:
-    """Round numbers that enclose all values with a little room, at least two."""
+def ticks(values: Sequence[float], line: float) -> list[float]:
+    """Round numbers that enclose all values with a little room, and the line; at least two."""
     room = 0.04 * (max(values) - min(values))
-    low, high = min(values) - room, max(values) + room
-    step = next((step for step in _STEPS if (high - low) / step <= most - 2), _STEPS[-1])
+    low, high = min(min(values) - room, line), max(max(values) + room, line)
+    step = next((step for step in _STEPS if (high - low) / step <= _MOST_STEPS), _STEPS[-1])
     first = math.floor(low / step)
     last = max(math.ceil(high / step), first + 1)
     return [round(number * step, 6) for number in range(first, last + 1)]

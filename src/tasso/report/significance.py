@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 import numpy as np
 
@@ -19,16 +20,20 @@ Key = tuple[str, int]  # order of the tasks, seed
 
 @dataclass(frozen=True)
 class Paired:
-    """The best method against the runner-up. `p` is None where too few pairs could never reach the level."""
+    """The best method against the runner-up. `p` is None where too few pairs could never reach the level.
+
+    `ahead`: is the best one also better on the pairs? Where a method has more runs than the pairs, it need not be.
+    """
 
     best: str
     second: str
     pairs: int
     p: float | None
+    ahead: bool = True
 
     @property
     def significant(self) -> bool:
-        return self.p is not None and self.p < LEVEL
+        return self.ahead and self.p is not None and self.p < LEVEL
 
     @property
     def exact(self) -> bool:
@@ -55,12 +60,19 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     return float(np.mean(np.abs(sums) >= found))
 
 
-def paired_test(best: str, first: Mapping[Key, float], second_name: str, second: Mapping[Key, float]) -> Paired:
+def paired_test(
+    best: str,
+    first: Mapping[Key, float],
+    second_name: str,
+    second: Mapping[Key, float],
+    better: Literal["up", "down"] = "up",
+) -> Paired:
     """Compare two methods on the orders and seeds that both have."""
-    shared = [key for key in first if key in second]
-    if len(shared) < FEWEST:
-        return Paired(best, second_name, len(shared), None)
-    return Paired(best, second_name, len(shared), sign_flip_p([first[key] - second[key] for key in shared]))
+    differences = [first[key] - second[key] for key in first if key in second]
+    if len(differences) < FEWEST:
+        return Paired(best, second_name, len(differences), None)
+    ahead = sum(differences) > 0 if better == "up" else sum(differences) < 0
+    return Paired(best, second_name, len(differences), sign_flip_p(differences), ahead)
 
 
 def by_pair(values: Sequence[tuple[Key, float]]) -> dict[Key, float]:

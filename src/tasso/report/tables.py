@@ -221,7 +221,7 @@ def _comparison_rows(
     where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))
     zero_shot = Cell(fmean(comparison.zero_shot(setting)))
     others = (Cell(None),) * (len(METRIC_COLUMNS) - 1)
-    about = (comparison.benchmark, comparison.sequence)
+    about = (comparison.benchmark, comparison.order)
     rows = [Row((Cell(ZERO_SHOT), *where, Cell(None), zero_shot, *others), starts_block=starts_block, about=about)]
     ranked = [_metric_column(comparison.groups, setting, metric) for metric in METRIC_COLUMNS]
     columns = [column for column, _ in ranked]
@@ -264,22 +264,20 @@ def rank(
     def shown(cell: Cell) -> float:
         return float(cell.main) if better == "up" else -float(cell.main)
 
-    places = sorted({shown(cell) for cell in cells if cell.value is not None}, reverse=True)
-    if sum(cell.value is not None for cell in cells) < 2:
+    there = [number for number, cell in enumerate(cells) if cell.value is not None]
+    if len(there) < 2:
         return list(cells), None
+    places = sorted({shown(cells[number]) for number in there}, reverse=True)
+    first, second = ([n for n in there if shown(cells[n]) == place] for place in (places * 2)[:2])
+    several = len(there) > 2  # of two, the other one needs no mark
     marked = [
-        replace(
-            cell,
-            best=cell.value is not None and shown(cell) == places[0],
-            second=cell.value is not None and len(places) > 1 and shown(cell) == places[1],
-        )
-        for cell in cells
+        replace(cell, best=number in first, second=several and number in second and number not in first)
+        for number, cell in enumerate(cells)
     ]
-    first, second = ([i for i, cell in enumerate(marked) if getattr(cell, name)] for name in ("best", "second"))
-    if len(first) != 1 or not second:  # level with each other: nobody is ahead
+    if len(first) != 1:  # level with each other: nobody is ahead
         return marked, None
-    test = paired_test(labels[first[0]], samples[first[0]], labels[second[0]], samples[second[0]])
-    marked[first[0]] = replace(marked[first[0]], p=test.p)
+    test = paired_test(labels[first[0]], samples[first[0]], labels[second[0]], samples[second[0]], better)
+    marked[first[0]] = replace(marked[first[0]], p=test.p if test.ahead else None)
     return marked, test
 
 
@@ -339,7 +337,8 @@ def _summary_notes(comparisons: Sequence[Comparison], setting: Setting) -> list[
         several = "n = " + " or ".join(str(count) for count in counts)
         notes.append(f"Mean ± sample standard deviation (n - 1) over {several} runs with different seeds.")
     if any(len(comparison.groups) > 1 for comparison in comparisons):
-        notes.append("The best method of each column is marked, and the runner-up; the zero-shot row is a reference.")
+        second = ", and the runner-up" if any(len(comparison.groups) > 2 for comparison in comparisons) else ""
+        notes.append(f"The best method of each column is marked{second}; the zero-shot row is a reference.")
     for comparison in comparisons:
         where = f" on {comparison.name}" if len(comparisons) > 1 else ""
         for group in comparison.groups:
@@ -414,7 +413,7 @@ def cost_table(runs: Sequence[RunResult]) -> Table:
                     for value, (_, unit, digits) in zip(stored, _COST_COLUMNS, strict=True)
                 )
                 starts_block = index == 0 and bool(rows)
-                about = (comparison.benchmark, comparison.sequence)
+                about = (comparison.benchmark, comparison.order)
                 rows.append(Row((*first, *numbers), label=run.label, starts_block=starts_block, about=about))
     where_text = ", ".join(text for text in same if text)
     return Table(

@@ -31,9 +31,10 @@ def report_tables(runs: Sequence[RunResult]) -> dict[str, Table]:
 def write_report(runs: Sequence[RunResult], folder: str | PathLike[str], *, title: str = "tasso report") -> Path:
     """Write index.html, tables/ (Markdown, CSV, LaTeX) and figures/ into `folder`; returns the page."""
     folder = Path(folder)
-    if folder.is_file():
-        raise ReportError(f"{folder}: is a file, not a folder")
-    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"{folder}: cannot make this folder for the report: {error.strerror}") from None
     tables = {**report_tables(runs), "time-and-memory": cost_table(runs)}
     for name, table in tables.items():
         for ending, render in _FORMATS.items():

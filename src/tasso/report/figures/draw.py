@@ -167,7 +167,7 @@ def histograms(
     def heights(sample: Sample) -> list[float]:
         if prototypes:
             return shares(sample.prototypes, found.high, groups)
-        return density(sample.parts, found.high, found.bins, groups)
+        return density(sample.parts, found.bins, groups)
 
     for task, panel in enumerate(grid_of(figure, size, columns)):
         panel.stairs(heights(found.zero_shot[task]), edges, **ZERO_SHOT_STYLE)
