@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from torch import Tensor
 
 from tasso.config import from_dict
 from tasso.errors import RunError
-from tasso.learner import learn
+from tasso.learner import Learner, learn, resolve
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
+from tasso.runs import RunFolder
 from test_methods import learn_first_task, learner_for, options_for
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -109,3 +111,37 @@ def test_memory_of_a_task_is_given_back(on_gpu: dict[str, Any]) -> None:
         torch.cuda.synchronize()
         held.append(torch.cuda.memory_allocated())
     assert held[2] <= 1.02 * held[1], held
+
+
+def test_bfloat16_learns_what_float32_learns(tmp_path: Path) -> None:
+    """After 100 steps from one start. What another seed changes in float32 is the yardstick."""
+
+    def learned(precision: str, seed: int) -> tuple[dict[str, Tensor], Tensor]:
+        options = {
+            "benchmark": "atlas", "sequence": "pets", "model": "nano", "method": {"name": "tasso", "rank": 72},
+            "steps": 100, "lr": 1e-4, "device": "cuda", "precision": precision, "seed": seed,
+            "out": str(tmp_path / f"{precision}-{seed}"),
+        }  # fmt: skip
+        config, method = resolve(from_dict(options))
+        folder = RunFolder(config.out)
+        folder.checkpoints.mkdir(parents=True)
+        learner = Learner(config, method, folder)
+        training = learner.begin(0)
+        steps = [training.advance() for _ in range(100)]
+        training.close()
+        curves = {name: torch.stack([step[name] for step in steps]).cpu() for name in steps[0]}
+        pictures = learner._kept(learner.sequence.tasks[0].test, "test")
+        return curves, method.inference([learner.sequence.tasks[0].class_names]).embed_all(pictures).features.cpu()
+
+    losses, features = learned("float32", 1102)
+
+    def apart(other: tuple[dict[str, Tensor], Tensor]) -> tuple[dict[str, float], float]:
+        relative = {name: float(((other[0][name] - c).abs() / c.abs()).mean()) for name, c in losses.items()}
+        return relative, float((1 - (other[1] * features).sum(-1)).mean())
+
+    (by_precision, features_by_precision), (by_seed, features_by_seed) = (
+        apart(learned(*which)) for which in (("bfloat16", 1102), ("float32", 1))
+    )
+    for name, difference in by_precision.items():
+        assert difference < 0.5 * by_seed[name], name
+    assert features_by_precision < 0.1 * features_by_seed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib.util
+import json
 import re
 import shlex
 import sys
@@ -16,14 +17,17 @@ import pytest
 
 from tasso.cli import main, parse_run_config
 from tasso.config import PROTOCOLS, RunConfig, from_dict
+from tasso.engine import planned_steps
 from tasso.learner import learn, resolve
 from tasso.methods import METHODS
 from tasso.methods.tasso import Tasso
 from tasso.tasks import BENCHMARKS, drawn
+from tasso.tasks.catalogue import MTIL_DATA_SETS
 
 ROOT = Path(__file__).parent.parent
 GUIDE, PROTOCOL, DESIGN = (ROOT / "docs" / f"{name}.md" for name in ("guide", "protocol", "design"))
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+PERFORMANCE = ROOT / "docs" / "performance.md"
 PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -232,3 +236,47 @@ def test_results_keys_are_documented(quick: dict[str, Any]) -> None:
     files = {path.name for path in Path(str(quick["out"])).iterdir()}
     layout = "\n".join(blocks(GUIDE, "text"))
     assert not [name for name in files if name not in layout]
+
+
+def test_speeds_in_the_documents_are_those_measured() -> None:
+    """Each figure of the tables of ratios stands in what `tasso bench` wrote."""
+    measured = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "bench").glob("*.json")}
+    step, nano, images = (measured[f"h200-{name}"] for name in ("step", "nano-step", "images"))
+    evaluation, minutes = measured["h200-eval"], whole_minutes(step, measured["h200-eval"])
+    expected = {
+        PERFORMANCE: [
+            f"| {step['reference']['seconds_ms']:.1f} ms | {step['seconds_ms']:.1f} ms |",
+            f"| 1 | {step['times_faster']:.1f} |",
+            f"({step['matmul_tflops']:.0f} TFLOP/s in that run) | – | {100 * step['share_of_matmul']:.0f} % |",
+            f"| {step['reference']['peak_memory_gib']:.1f} GiB | {step['peak_memory_gib']:.1f} GiB |",
+            f"| {step['seconds_to_first_step']:.1f} s |",
+            f"| {100 * images['share_of_device_rate']:.1f} % of the rate above |",
+            f"| {evaluation['images_per_second']:,.0f} pictures/s |",
+            f"| {minutes:.1f} min |",
+            f"| {nano['seconds_ms']:.1f} ms, {nano['times_faster_than_eager']:.1f} times faster |",
+        ],
+        README: [
+            f"| {step['times_faster']:.1f} times faster |",
+            f"| {100 * step['share_of_matmul']:.0f} % of their rate |",
+            f"| {100 * images['share_of_device_rate']:.1f} % of the rate |",
+            f"| {nano['times_faster_than_eager']:.1f} times faster |",
+            f"| 16 cores | {images['packed_against_exact']:.1f} times faster |",
+        ],
+    }
+    tasso = measured["h200-methods"][0]
+    for method in measured["h200-methods"]:
+        slower = (method["seconds_ms"] / method["tflop"]) / (tasso["seconds_ms"] / tasso["tflop"])
+        figures = f"{method['seconds_ms']:.1f} | {method['tflop']:.2f} | {method['peak_memory_gib']:.1f} | {slower:.2f}"
+        expected[PERFORMANCE].append(f"| `{method['method']['name']}` | {figures} |")
+    for page, figures in expected.items():
+        text = page.read_text(encoding="utf-8")
+        for figure in figures:
+            assert figure in text, f"{page.name}: {figure}"
+
+
+def whole_minutes(step: dict[str, Any], evaluation: dict[str, Any]) -> float:
+    """As `tasso bench run` adds them up."""
+    steps = sum(planned_steps("code", data_set.train, step["batch"][0]) for data_set in MTIL_DATA_SETS)
+    tests = (len(MTIL_DATA_SETS) + 1) * sum(data_set.test for data_set in MTIL_DATA_SETS)
+    seconds = steps * step["seconds_ms"] / 1e3 + tests / evaluation["images_per_second"]
+    return (seconds + step["seconds_to_first_step"]) / 60

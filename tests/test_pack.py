@@ -50,8 +50,8 @@ from test_images import ArraySource, photo
 
 CPU = torch.device("cpu")
 POOL = thread_pool(2)
-# On a GPU crops are computed in float16: half a unit in the last place of a byte-sized number, twice.
-HALF = 6e-4
+# On a GPU crops are computed in float16: at worst 0.3 of 255 grey levels off, on average 0.03.
+HALF = 1.3e-3
 PLAIN = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 MIXED = [(40, 56), (56, 40), (30, 200), (200, 30), (1, 1), (3, 90), (48, 48), (64, 64), (300, 280), (5, 7)]
 

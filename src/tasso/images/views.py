@@ -3,7 +3,7 @@
 Resizing is separable and linear, so a crop followed by an antialiased resize is one matrix product per side:
 `rows @ picture @ columnsᵀ`. The weights are those of Pillow's (and torchvision's) antialiased filters; Pillow
 rounds to bytes after each pass. Here a CPU rounds nothing; a GPU multiplies in float16, which holds bytes exactly and
-is a tenth as far from the unrounded result as Pillow is.
+is, on average, a tenth as far from the unrounded result as Pillow is.
 """
 
 from __future__ import annotations
