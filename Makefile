@@ -18,8 +18,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/tasso demo
 
+# One process a core, each with one thread; tests of one file stay together.
 test: lint
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -106,7 +106,9 @@ def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Pa
             continue
         expected = alone(options)
         for step, (two, one) in enumerate(zip(first[name]["losses"], expected["losses"], strict=True)):
-            assert two == pytest.approx(one, rel=2e-3, abs=1e-4), f"{name}, step {step}"
+            # Rounding grows from step to step, most in the angle between two embeddings that are almost the same.
+            close = {"rel": 2e-3, "abs": 1e-4} if step < STEPS // 2 else {"rel": 5e-3, "abs": 5e-4}
+            assert two == pytest.approx(one, **close), f"{name}, step {step}"
         largest = max(expected["gradients"].values())
         assert first[name]["gradients"] == pytest.approx(expected["gradients"], rel=0.02, abs=1e-3 * largest), name
         assert first[name]["mtil"] == pytest.approx(expected["mtil"], abs=6), name
