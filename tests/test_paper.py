@@ -10,23 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from fractions import Fraction
-from itertools import product
-from operator import mul
 from pathlib import Path
 from statistics import fmean, pstdev
 from textwrap import dedent
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tasso.errors import DataError
 from tasso.metrics import metrics
 from tasso.paper.claims import verdicts
 from tasso.paper.evidence import CORE, Evidence, Runs, gather, pair
-from tasso.paper.paired import Paired, judge, sign_flip
+from tasso.paper.paired import Paired, judge
 from tasso.paper.plans import MAIN, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
 from tasso.paper.printed import ABLATIONS, DISTANCES, printed_row
 from tasso.paper.published import PublishedTable, published
@@ -176,26 +171,6 @@ def test_values_are_kept_as_printed() -> None:
 
 
 # -- paired comparisons ------------------------------------------------------------------------------------------
-
-
-def all_signs(differences: Sequence[float]) -> float:
-    """The definition, pattern by pattern, in exact fractions."""
-    exact = [Fraction(value) for value in differences]
-    sums = [sum(map(mul, signs, exact)) for signs in product((1, -1), repeat=len(exact))]
-    return sum(abs(one) >= abs(sum(exact)) for one in sums) / len(sums)
-
-
-@given(st.lists(st.integers(-40, 40), min_size=1, max_size=9))
-def test_sign_flip_counts_patterns(hundredths: list[int]) -> None:
-    assert sign_flip([value / 100 for value in hundredths]) == all_signs(hundredths)
-
-
-def test_sign_flip_of_known_cases() -> None:
-    assert sign_flip([0.3] * 8) == 2 / 2**8
-    assert sign_flip([5.0, 0.1, 0.2, 0.3, 0.4, 0.5]) == 2 / 2**6, "sizes do not matter if all signs agree"
-    assert sign_flip([0.4]) == 1.0
-    assert sign_flip([0.0, 0.0]) == 1.0
-    assert sign_flip([0.1 * k for k in range(1, 31)]) == 2 / 2**30, "many pairs are still counted exactly"
 
 
 @pytest.mark.parametrize(

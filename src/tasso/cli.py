@@ -19,7 +19,8 @@ from tasso.files import write_text
 from tasso.version import __version__
 
 if TYPE_CHECKING:
-    from tasso.sweep.carry_out import How, Summary
+    from tasso.sweep.carry_out import Summary
+    from tasso.sweep.how import How
 
 log = logging.getLogger("tasso")
 
@@ -369,8 +370,7 @@ def demo(words: list[str]) -> None:
 
 def _add_how(parser: ArgumentParser) -> None:
     """Options about who carries runs out."""
-    from tasso.sweep.carry_out import Engine
-    from tasso.sweep.work import Keep
+    from tasso.sweep.how import Engine, Keep
 
     parser.add_argument("--for", nargs="+", action="append", default=[], help="METHOD KEY=VALUE …: for one method only")
     parser.add_argument("--jobs", type=int | None, default=None, help="runs at once on each GPU, or on the CPU")
@@ -383,7 +383,7 @@ def _add_how(parser: ArgumentParser) -> None:
 
 def _how(values: dict[str, Any], common: Mapping[str, Any]) -> How:
     from tasso.sweep import parse_values
-    from tasso.sweep.carry_out import How
+    from tasso.sweep.how import How
 
     return How(
         engine=values["engine"],
