@@ -179,9 +179,7 @@ def test_plans_are_chosen_by_name() -> None:
         chosen(["magic"])
 
 
-def test_what_a_plan_needs_is_not_thrown_away(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the plan alignment looks at the model after the last task"):
-        run_plans(chosen(["alignment"]), PAPER, tmp_path, How(keep="none"))
+def test_timed_runs_need_a_machine_to_themselves(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"plan compute.*local"):
         run_plans(chosen(["compute"]), PAPER, tmp_path, How(engine="ray"))
 

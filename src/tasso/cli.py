@@ -182,7 +182,7 @@ def sweep(words: list[str]) -> None:
 def paper(words: list[str]) -> None:
     """tasso paper PLAN …"""
     from tasso.paper import PLANS
-    from tasso.paper.evaluation import chosen, cost_of, make_setup, run_plans
+    from tasso.paper.plans import chosen
     from tasso.sweep import COMMON, parse_for
 
     parser = _parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
@@ -193,16 +193,29 @@ def paper(words: list[str]) -> None:
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds of the ablations, with commas [1102]")
     parser.add_argument("--main-seeds", type=str | None, default=None, help="seeds of the main tables [1102]")
     parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
+    parser.add_argument("--runs", type=Path | None, default=None, help="only report, from the runs in this folder")
+    parser.add_argument("--figures", type=bool, default=True, help="draw figures, where matplotlib is installed [true]")
     _add_how(parser)
     _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in COMMON])
-    values = _values(parser, words, flags=["--list", "--dry-run", *_flags(RunConfig)])
+    values = _values(parser, words, flags=["--list", "--dry-run", "--figures", *_flags(RunConfig)])
     if values["list"]:
         for plan in PLANS.values():
             print(f"{plan.name:<13} {plan.title}")
         return
     if not values["plans"] or values["out"] is None:
         raise ConfigError("paper: name one plan or more (tasso paper --list) and --out, the folder to work in")
+    plans = chosen(values["plans"])
     common = {key: values[key] for key in COMMON if values[key] is not None}
+    given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
+    if values["runs"] and not given:
+        from tasso.paper.report import write_again
+
+        write_again(plans, values["runs"], values["out"], figures=values["figures"])
+        print(f"report: {values['out'] / 'index.html'}")
+        return
+    from tasso.paper.evaluation import cost_of, make_setup, run_plans
+    from tasso.paper.report import write
+
     setup = make_setup(
         common,
         rates=values["rates"],
@@ -211,10 +224,17 @@ def paper(words: list[str]) -> None:
         main_seeds=_numbers(values["main_seeds"], "main-seeds"),
         sequences=_split(values["sequences"]),
     )
-    plans, how = chosen(values["plans"]), _how(values, common)
+    if values["runs"]:
+        write(plans, setup, values["out"], runs=values["runs"], figures=values["figures"])
+        print(f"report: {values['out'] / 'index.html'}")
+        return
+    how = _how(values, common)
     print("\n".join(cost_of(plans, setup, values["out"], how).lines()), flush=True)
     if not values["dry_run"]:
-        _end(run_plans(plans, setup, values["out"], how))
+        summary = run_plans(plans, setup, values["out"], how, figures=values["figures"])
+        if not summary.stopped:
+            print(f"report: {values['out'] / 'index.html'}")
+        _end(summary)
 
 
 def report(words: list[str]) -> None:

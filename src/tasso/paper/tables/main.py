@@ -62,7 +62,7 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
     means = best_marked([mean_over_sequences(row, sequences) for row in values], metric.better)
     paper = [printed_cell(printed.find(row.method, metric.key), printed.columns.index("Mean")) for row in plan.rows]
     columns = [Column("Method", numeric=False), *(Column(name, metric.better) for name in sequences)]
-    columns += [Column("Mean", metric.better), Column(f"{PAPER}: mean", metric.better)]
+    columns += [Column("Mean", metric.better), Column(f"{PAPER}: mean", metric.better, apart=True)]
     extra = difference_columns(evidence, [means], [paper], ["mean"])
     columns += [column for column, _ in extra]
     rows = []
@@ -70,7 +70,8 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
         rows.append(_zero_shot_row(plan, evidence, setting, sequences, len(columns)))
     for index, row in enumerate(plan.rows):
         cells = [column[index] for column in (*by_sequence, means, paper, *(cells for _, cells in extra))]
-        rows.append(Row((Cell(row.label), *cells), label=row.label))
+        name = evidence.name_of(plan.name, row.label)
+        rows.append(Row((Cell(name), *cells), label=name))
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent."]
     notes += seed_notes(values) + _runner_up(plan, evidence, setting, metric, means)
     notes += paper_notes(evidence, printed) + missing_notes(plan, evidence)
