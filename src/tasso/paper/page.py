@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasso.paper.evidence import Evidence
 from tasso.paper.paired import CLOSE, FAILS, HOLDS, UNTESTED, Outcome
-from tasso.paper.plans import Plan
+from tasso.paper.plans import SND, TASSO, Plan
 from tasso.paper.published import Published
 from tasso.paper.shown import closely, shown_runs
 from tasso.paper.tables.cells import PAPER, Tables
@@ -43,7 +43,7 @@ def write_evaluation_page(
 ) -> Path:
     """Write `index.html`."""
     runs = shown_runs(evidence)
-    chapters = [_verdict(found, verdict), _plans(plans, evidence, tables), _contradictions(paper)]
+    chapters = [_verdict(found, verdict), _plans(plans, evidence, paper, tables)]
     return write_page(
         runs,
         out / "index.html",
@@ -52,7 +52,8 @@ def write_evaluation_page(
         gallery=gallery,
         sentence=tally(found),
         chapters=chapters,
-        closely=closely(runs) if runs else None,
+        matrices_of=closely(runs),
+        distances_of=[run for run in closely(runs) if run.method in (TASSO.method, SND.method)],
     )
 
 
@@ -100,13 +101,12 @@ def _setting(name: str) -> Setting | None:
     return next((setting for setting in SETTINGS if f"-{setting}" in name), None)
 
 
-def _plans(plans: Sequence[Plan], evidence: Evidence, tables: Mapping[str, Tables]) -> Chapter:
+def _plans(plans: Sequence[Plan], evidence: Evidence, paper: Published, tables: Mapping[str, Tables]) -> Chapter:
     words = (
         f'Ours, unless a column or a title says "{PAPER}": those numbers are printed in the paper, measured with its '
         "model on its data. They are set apart, and nothing is marked across."
     )
-    legend = join([element("p", words, class_="legend")])
-    parts: list[Part] = [legend]
+    parts: list[Part] = [element("p", words, class_="legend")]
     for plan in plans:
         missing, wanted = evidence.missing(plan)
         remark = f"{wanted - missing} of {count_of(wanted, 'run')}" if wanted else ""
@@ -116,6 +116,7 @@ def _plans(plans: Sequence[Plan], evidence: Evidence, tables: Mapping[str, Table
         if printed:
             ours.append(Folded(f"Printed in the paper ({PAPER})", printed))
         parts.append(Folded(plan.title, ours, remark, large=True, open=plan is plans[0]))
+    parts.append(_contradictions(paper))
     return Chapter("tables", "The paper's tables", parts, short="Tables")
 
 
@@ -127,6 +128,6 @@ def _is_printed(name: str) -> bool:
     return name.startswith("paper-")
 
 
-def _contradictions(paper: Published) -> Chapter:
+def _contradictions(paper: Published) -> Folded:
     items = [element("li", f"{item.where}: {item.says} or {item.shows}. {item.note}") for item in paper.contradictions]
-    return Chapter("contradictions", "Where the paper contradicts itself", [element("ul", *items)])
+    return Folded("Where the paper contradicts itself", [element("ul", *items)], large=True)

@@ -28,5 +28,5 @@ def shown_runs(evidence: Evidence) -> list[RunResult]:
 
 
 def closely(runs: list[RunResult]) -> list[RunResult]:
-    """Those whose matrices and distances are shown: of the first sequence, S1 as in the paper."""
-    return [run for run in runs if run.order == runs[0].order]
+    """Those that are drawn one by one: of the first sequence, S1 as in the paper."""
+    return [run for run in runs if run.order == runs[0].order and run.tasks == runs[0].tasks]

@@ -56,19 +56,21 @@ def write_page(
     gallery: Gallery | None = None,
     sentence: str | None = None,
     chapters: Sequence[Chapter] = (),
-    closely: Sequence[RunResult] | None = None,
+    matrices_of: Sequence[RunResult] | None = None,
+    distances_of: Sequence[RunResult] | None = None,
 ) -> Path:
     """Write the report of `runs` to `out_path` and return that path.
 
     `intro` is plain text, blank lines part paragraphs. `sentence` is the conclusion at the top; without
     one it is worked out from the runs. `gallery` maps a domain to (class name, PNG bytes) pairs. `chapters` come first,
-    in the place of the tables that sum up the runs. `closely` are the runs whose matrices and distances are shown, by
-    default all of them.
+    in the place of the tables that sum up the runs. `matrices_of` and `distances_of` are the runs whose accuracy
+    matrices and distances to class texts are shown, by default all of them.
     """
     out_path = Path(out_path)
     content = build_page(
-        runs, title=title, intro=intro, gallery=gallery, sentence=sentence, chapters=chapters, closely=closely
-    )
+        runs, title=title, intro=intro, gallery=gallery, sentence=sentence, chapters=chapters, matrices_of=matrices_of,
+        distances_of=distances_of,
+    )  # fmt: skip
     out_path.parent.mkdir(parents=True, exist_ok=True)
     # A name may hold half a surrogate pair, which UTF-8 cannot: write those as character references.
     write_atomically(out_path, lambda part: part.write_bytes(content.encode("utf-8", "xmlcharrefreplace")))
@@ -83,12 +85,13 @@ def build_page(
     gallery: Gallery | None = None,
     sentence: str | None = None,
     chapters: Sequence[Chapter] = (),
-    closely: Sequence[RunResult] | None = None,
+    matrices_of: Sequence[RunResult] | None = None,
+    distances_of: Sequence[RunResult] | None = None,
 ) -> str:
     """The page's HTML. The same runs always give the same text."""
     if not runs and not chapters:
         raise ReportError("a report page needs at least one run")
-    page = _Page(runs, runs if closely is None else closely)
+    page = _Page(runs, unfold_first=bool(chapters))
     sections: list[tuple[str, str, Html | None]] = [
         (chapter.name, chapter.short or chapter.title, page.chapter(chapter)) for chapter in chapters
     ]
@@ -97,8 +100,8 @@ def build_page(
             ("summary", "Summary", None if chapters else page.summary()),
             ("trade-off", "Accuracy and forgetting", page.trade_off()),
             ("curves", "Task by task", page.curves()),
-            ("distances", "Pictures and texts", page.distances()),
-            ("matrices", "Accuracy matrices", page.matrices()),
+            ("distances", "Pictures and texts", page.distances(runs if distances_of is None else distances_of)),
+            ("matrices", "Accuracy matrices", page.matrices(runs if matrices_of is None else matrices_of)),
             ("costs", "Time and memory", None if chapters else page.costs()),
         ]
     sections.append(("images", "Images", gallery_section(gallery) if gallery else None))
@@ -112,7 +115,8 @@ def build_page(
         *paragraphs,
     )
     nothing = element("p", "No run fits these filters.", id="nothing", class_="conclusion", hidden=True)
-    made = f"Made by tasso from {count_of(len(runs), 'run')}. This file needs no network."
+    source = "" if chapters else f" from {count_of(len(runs), 'run')}"
+    made = f"Made by tasso{source}. This file needs no network."
     body = element(
         "body",
         element("a", "Skip to the results", href="#results", class_="skip"),
@@ -156,11 +160,10 @@ def _scroll(content: Html, name: str) -> Html:
 class _Page:
     """The sections, and what they share."""
 
-    def __init__(self, runs: Sequence[RunResult], closely: Sequence[RunResult]) -> None:
+    def __init__(self, runs: Sequence[RunResult], *, unfold_first: bool = False) -> None:
         self.runs = runs
+        self.unfold_first = unfold_first
         self.comparisons = compare(runs)
-        self.closely = {(run.order, run.label, run.path) for run in closely}
-        self.all_closely = len(closely) == len(runs)
         self.choices = Choices.of(runs)
         self.downloads = Downloads()
 
@@ -226,7 +229,7 @@ class _Page:
             element("caption", table.title),
             element("thead", head),
             element("tbody", *rows),
-            class_="numbers",
+            class_="numbers methods" if about_methods else "numbers",
         )
         notes = [element("p", note, class_="note") for note in table.notes]
         return element(
@@ -275,11 +278,11 @@ class _Page:
         content = self._blocks(lambda number, setting: curves(self.comparisons[number], setting, self.choices.methods))
         return _section("curves", "Task by task", element("p", explained, class_="legend"), self._keys(), *content)
 
-    def distances(self) -> Html | None:
+    def distances(self, runs: Sequence[RunResult]) -> Html | None:
         blocks = []
-        for comparison, name in zip(self.comparisons, self._names(), strict=True):
-            comparison = self._looked_at(comparison)
-            if comparison.groups and (found := measured(comparison)):
+        for whole, name in zip(self.comparisons, self._names(), strict=True):
+            comparison = _only(whole, runs)
+            if found := measured(comparison):
                 panels = distance_panels(comparison, found, self.choices.methods)
                 content = [panels, box_plot(comparison, found, self.choices.methods)]
                 blocks.append(self._of(comparison, name, content))
@@ -291,9 +294,9 @@ class _Page:
         )
         return _section("distances", "Pictures and texts", element("p", words, class_="legend"), self._keys(), *blocks)
 
-    def matrices(self) -> Html:
+    def matrices(self, runs: Sequence[RunResult]) -> Html:
         def maps(number: int, setting: Setting) -> Html | None:
-            comparison = self._looked_at(self.comparisons[number])
+            comparison = _only(self.comparisons[number], runs)
             if not comparison.groups:
                 return None
             drawn = [self._group_maps(group, setting, f"{number + 1}-{setting}") for group in comparison.groups]
@@ -301,16 +304,6 @@ class _Page:
             return element("div", *drawn, class_="maps", style=f"--tasks:{len(comparison.tasks)};--cell:{cell}")
 
         return _section("matrices", "Accuracy matrices", heat_legend(), *self._blocks(maps))
-
-    def _looked_at(self, comparison: Comparison) -> Comparison:
-        """Only those of its runs that are looked at closely."""
-        if self.all_closely:
-            return comparison
-        groups = []
-        for group in comparison.groups:
-            kept = tuple(run for run in group.runs if (run.order, run.label, run.path) in self.closely)
-            groups += [Group(group.label, kept)] if kept else []
-        return replace(comparison, groups=tuple(groups))
 
     def _group_maps(self, group: Group, setting: Setting, suffix: str) -> Html:
         """The first seed's matrix open, the others folded away: seven seeds would bury the next method."""
@@ -360,9 +353,9 @@ class _Page:
             return element("div", content, **where)
         runs = element("span", count_of(len(comparison.runs), "run"), class_="count")
         summary = element("summary", element("h3", name, " ", runs))
-        # Where only some are looked at closely, the first is the one to look at.
-        opened = len(self.runs) <= _FEW_RUNS or (not self.all_closely and self.comparisons[0].order == comparison.order)
-        return element("details", summary, content, class_="comparison", open=opened, **where)
+        first = comparison.order == self.comparisons[0].order and self.unfold_first
+        few = len(self.runs) <= _FEW_RUNS
+        return element("details", summary, content, class_="comparison", open=few or first, **where)
 
     def _names(self) -> list[str]:
         """A name for each comparison; the tasks are spelled out where the rest does not tell two apart."""
@@ -377,6 +370,13 @@ class _Page:
         dash = element("line", class_="zero-shot", x1=0, y1=8, x2=24, y2=8)
         dashed = element("svg", dash, class_="key wide", viewBox="0 0 24 16", aria_hidden="true")
         return element("ul", *keys, element("li", dashed, "Zero-shot"), class_="keys")
+
+
+def _only(comparison: Comparison, runs: Sequence[RunResult]) -> Comparison:
+    """A comparison without the runs that are not among these."""
+    wanted = {id(run) for run in runs}
+    kept = [Group(group.label, tuple(run for run in group.runs if id(run) in wanted)) for group in comparison.groups]
+    return replace(comparison, groups=tuple(group for group in kept if group.runs))
 
 
 def _column(column: Column) -> Html:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Methods = Mapping[str, int]
 BAR = 0.02  # width of a histogram's bars
+LEGEND_WIDTH, MARK_WIDTH = 112, 8  # of the figure, and of a mark with the space around it, in letters
 
 
 def matrices(run: RunResult) -> Figure:
@@ -55,7 +56,7 @@ def matrices(run: RunResult) -> Figure:
                     frame = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="black", linewidth=1.2)
                     frame.set_clip_on(False)  # cells at the edge have a whole frame too
                     panel.add_patch(frame)
-        panel.axhline(0.5, color="white", linewidth=3)
+        panel.axhline(0.5, color="white", linewidth=3, zorder=0.5)  # below the frames
         panel.set_title(SETTING_NAMES[setting])
         panel.set_xticks(range(size), run.tasks, rotation=50, ha="right", rotation_mode="anchor")
         panel.set_yticks(range(len(rows)), names[: len(rows)])
@@ -243,5 +244,15 @@ def _legend(
     ]  # fmt: skip
     if zero_shot:
         handles.append(Line2D([], [], label=ZERO_SHOT, **ZERO_SHOT_STYLE))
-    longest = max(len(handle.get_label()) for handle in handles)
-    figure.legend(handles=handles, loc="outside upper left", ncols=max(1, min(len(handles), 110 // (longest + 8))))
+    columns = legend_columns([len(handle.get_label()) for handle in handles])
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+
+
+def legend_columns(lengths: Sequence[int]) -> int:
+    """In how many columns labels of these lengths fit beside each other; matplotlib fills column by column."""
+    for count in range(len(lengths), 1, -1):
+        rows = -(-len(lengths) // count)
+        widths = [max(lengths[start : start + rows]) for start in range(0, len(lengths), rows)]
+        if sum(widths) + MARK_WIDTH * len(widths) <= LEGEND_WIDTH:
+            return count
+    return 1
