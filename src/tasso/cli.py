@@ -372,17 +372,23 @@ def bench(words: list[str]) -> None:
 
 def demo(words: list[str]) -> None:
     """tasso demo"""
-    from tasso.demo import run_demo
+    from tasso.demo import run_demo, run_full_demo
     from tasso.report import print_table
 
     parser = _parser("tasso demo", "Learn drawn tasks with fine-tuning and with TASSO, and compare what is kept.")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for runs and page")
     parser.add_argument("--seed", type=int, default=1102, help="seed of both runs")
-    parser.add_argument("--full", type=bool, default=False, help="all domains, more steps, every method")
+    parser.add_argument("--full", type=bool, default=False, help="every method, all domains, the paper's tables")
     values = _values(parser, words, flags=["--full"])
-    table, sentence, page = run_demo(values["out"], seed=values["seed"], full=values["full"])
+    summary = None
+    if values["full"]:
+        table, sentence, page, summary = run_full_demo(values["out"], seed=values["seed"])
+    else:
+        table, sentence, page = run_demo(values["out"], seed=values["seed"])
     print_table(table)
     print(f"\n{sentence}\n\npage: {page}")
+    if summary is not None:
+        _end(summary)
 
 
 # -- many runs -------------------------------------------------------------------------------------------------

@@ -87,14 +87,15 @@ def of_comparison(comparison: Comparison, where: str, methods: Mapping[str, int]
             f"curves-{where}-{setting}",
             f"Accuracy of each task over the sequence, {about}, from {runs}. Dashed: zero-shot accuracy of the "
             "starting model; vertical line and mark: when the task was learned. Lines are means over seeds, bands "
-            "reach from the lowest to the highest seed.",
+            "reach from the lowest to the highest seed. All panels span as many points, from levels of their own.",
             lambda setting=setting: draw.curves(comparison, setting, methods),  # type: ignore[misc]
         )
         if finished:
             yield Figure(
                 f"domains-{where}-{setting}",
                 f"Each domain's accuracy at the start, when it had just been learned and after the last task, {about}, "
-                f"means over seeds, from {count_of(finished, 'finished run')}.",
+                f"means over seeds, from {count_of(finished, 'finished run')}. All panels span as many points, "
+                "from levels of their own.",
                 lambda setting=setting: draw.domains(comparison, setting, methods),  # type: ignore[misc]
             )
     if any(points_of(group, "mtil") for group in comparison.groups):
