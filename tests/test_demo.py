@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from conftest import few_pictures
 from tasso import demo
 from tasso.clip import NANO, Clip, load_clip
 from tasso.images.views import normalise
@@ -81,13 +82,15 @@ def test_nano_knows_the_drawn_domains_a_little(nano: Clip) -> None:
 def short_demo(out: Path, *words: str) -> str:
     """The real command, shortened to two tasks of two steps; returns what it prints."""
     code = (
-        "import torch; torch.set_num_threads(1); from tasso import cli, demo; from tasso.tasks import drawn;"
-        "drawn.PER_CLASS['train'] = 6; demo.FULL_FOR['gift'] = {'method.images': 16};"
+        "import torch; torch.set_num_threads(1); from tasso import cli, demo;"
+        "from tasso.report.figures import style; style.DPI = 40; style.RULES['pdf.fonttype'] = 3;"
+        "demo.FULL_FOR['gift'] = {'method.images': 8};"
         "short = dict(limit_tasks=2, steps=2, batch_size=4, reference_batch_size=4, test_per_class=1,"
         " reference_images=8); demo.QUICK.update(short); demo.FULL.update(short);"
         f"cli.main(['demo', '--out', {str(out)!r}, '--seed', '7', *{list(words)!r}])"
     )
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=few_pictures()).stdout
 
 
 @pytest.fixture(scope="module")

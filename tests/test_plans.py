@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -202,10 +200,9 @@ def test_list_and_what_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: 
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Plan], Setup, Path]]:
     """Calls of the report, which others test."""
     calls: list[tuple[list[Plan], Setup, Path]] = []
-    module = ModuleType("tasso.paper.report")
-    module.write = lambda plans, setup, out: calls.append((plans, setup, out))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tasso.paper.report", module)
-    monkeypatch.setattr("tasso.paper.report", module, raising=False)
+    monkeypatch.setattr(
+        "tasso.paper.evaluation.write", lambda plans, setup, out, **_: calls.append((plans, setup, out))
+    )
     return calls
 
 

@@ -100,7 +100,9 @@ def _runner_up(plan: Plan, evidence: Evidence, setting: Setting, metric: Metric,
     if paired is None or paired.p is None:
         return []
     pairs = count_of(len(paired.leads), paired.unit)
+    gap = fixed(paired.mean, 2)
+    words = f"level with {ranked[1]}" if float(gap) == 0 else f"better than {ranked[1]} by {gap}"
     return [
-        f"Best mean against runner-up: {ranked[0]} is better than {ranked[1]} by {fixed(paired.mean, 2)} on "
-        f"average and in {paired.ahead} of {pairs} (exact sign-flip test, two-sided: p = {fixed(paired.p, 3)})."
+        f"Best mean against runner-up: {ranked[0]} is {words} on average and better in {paired.ahead} of {pairs} "
+        f"(sign-flip test, two-sided: p = {fixed(paired.p, 3)})."
     ]
