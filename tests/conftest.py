@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -106,3 +108,9 @@ def quick(tiny_model: str, mini_root: Path, tmp_path: Path) -> dict[str, object]
         "sequence": "dtd,eurosat", "steps": 4, "batch_size": 8, "reference_batch_size": 8, "lr": 1e-3,
         "method": {"name": "tasso", "rank": 6}, "device": "cpu", "out": str(tmp_path / "run"),
     }  # fmt: skip
+
+
+def few_pictures(**more: str) -> dict[str, str]:
+    """An environment in which every Python process, workers of a sweep too, has few drawn pictures a class."""
+    path = os.pathsep.join([str(Path(__file__).parent / "dying"), *filter(None, sys.path)])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TASSO_TEST_FEW": "4", **more}

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
     "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "halves", "clip",
     "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
-    "metrics", "runs", "learner", "trained", "export", "sweep", "report", "paper", "demo", "bench", "cli",
+    "metrics", "runs", "learner", "trained", "export", "sweep", "bench", "report", "paper", "demo", "cli",
 ]  # fmt: skip
 
 

@@ -15,10 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
+from conftest import few_pictures
 from tasso import demo
 from tasso.clip import NANO, Clip, load_clip
 from tasso.images.views import normalise
 from tasso.methods import METHODS
+from tasso.paper.plans import all_jobs
 from tasso.tasks import atlas
 
 ROOT = Path(__file__).parent.parent
@@ -80,13 +82,15 @@ def test_nano_knows_the_drawn_domains_a_little(nano: Clip) -> None:
 def short_demo(out: Path, *words: str) -> str:
     """The real command, shortened to two tasks of two steps; returns what it prints."""
     code = (
-        "import torch; torch.set_num_threads(1); from tasso import cli, demo; from tasso.tasks import drawn;"
-        "drawn.PER_CLASS['train'] = 6; demo.HYPER['gift']['images'] = 16;"
+        "import torch; torch.set_num_threads(1); from tasso import cli, demo;"
+        "from tasso.report.figures import style; style.DPI = 40; style.RULES['pdf.fonttype'] = 3;"
+        "demo.FULL_FOR['gift'] = {'method.images': 8};"
         "short = dict(limit_tasks=2, steps=2, batch_size=4, reference_batch_size=4, test_per_class=1,"
         " reference_images=8); demo.QUICK.update(short); demo.FULL.update(short);"
         f"cli.main(['demo', '--out', {str(out)!r}, '--seed', '7', *{list(words)!r}])"
     )
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=few_pictures()).stdout
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +111,13 @@ def test_demo_table_is_complete(finished_demo: tuple[Path, str]) -> None:
 
 
 def test_demo_methods_get_the_same_chances(tmp_path: Path) -> None:
-    for full in (False, True):
-        plain, ours = (demo.demo_config(name, tmp_path, 1, full=full).to_dict() for name in ("finetune", "tasso"))
-        assert {key for key in plain if plain[key] != ours[key]} == {"method", "label", "out"}
+    plain, ours = (demo.demo_config(name, tmp_path, 1).to_dict() for name in ("finetune", "tasso"))
+    assert {key for key in plain if plain[key] != ours[key]} == {"method", "label", "out"}
+    plans, setup = demo.full_plans(seed=1)
+    jobs = all_jobs(plans, setup)
+    assert sorted(job.options["method"]["name"] for job in jobs) == sorted(METHODS), "one run a method"
+    differ = {key for job in jobs for key in job.options if job.options[key] != jobs[0].options.get(key)}
+    assert differ == {"method", "lr"}
 
 
 def test_demo_page_is_complete(finished_demo: tuple[Path, str]) -> None:
@@ -130,9 +138,17 @@ def test_second_demo_repeats_nothing(finished_demo: tuple[Path, str]) -> None:
 
 def test_full_demo_runs_every_method(tmp_path: Path) -> None:
     printed = short_demo(tmp_path, "--full")
-    for name, cls in METHODS.items():
-        assert cls.title in printed
-        assert json.loads((tmp_path / name / "results.json").read_text())["finished"]
+    assert "8 runs in " in printed
+    results = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/results.json")]
+    assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(METHODS)
+    page = (tmp_path / "index.html").read_text()
+    for label in ("TASSO", "Continual FT", "GIFT, drawn pictures", "MoE-Adapters"):
+        assert label in page, label
+        assert label in printed, label
+    assert page.count("data:image/png;base64,") == 24, "one picture a class of two domains"
+    index = (tmp_path / "index.md").read_text()
+    for words in ("## Verdict", "not tested on this benchmark", "Data sets of atlas", "![curves-atlas-s1-mtil]"):
+        assert words in index
 
 
 def test_tables_say_what_the_results_say() -> None:

@@ -12,6 +12,7 @@ from tasso.report import ReportError, write_figures
 from tasso.report.colours import MARKS
 from tasso.report.distances import measured
 from tasso.report.figures import figures
+from tasso.report.figures.draw import legend_columns
 from tasso.report.figures.style import MARKERS
 from tasso.report.figures.write import rivals
 from tasso.report.groups import compare
@@ -87,6 +88,13 @@ def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, mon
     with pytest.raises(ReportError, match=r"pip install 'tasso\[report\]'"):
         write_figures(runs, tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "columns"), [([5, 3, 9], 3), ([5, 3, 11, 3, 5, 4, 39, 24, 9], 5), ([90, 90], 1), ([150], 1)]
+)
+def test_legends_take_the_width_there_is(lengths: list[int], columns: int) -> None:
+    assert legend_columns(lengths) == columns
 
 
 def test_marks_are_those_of_the_page() -> None:

@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
-from runs_on_disk import several, write_runs
+from runs_on_disk import alignment, several, write_runs
+from tasso.paper.plans import PLANS, SND, TASSO, Setup
+from tasso.paper.report import write as write_evaluation
 from tasso.report import RunResult, summary_table, to_csv, to_latex, write_page
+from tasso.tasks import BENCHMARKS
+from tasso.tasks.sequences import order
 from test_report import GALLERY, results
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here: pip install 'tasso[dev]'")
@@ -327,3 +331,50 @@ def test_many_runs_stay_readable(browser: Any, tmp_path: Path) -> None:
     height = reader.run("return document.documentElement.scrollHeight")
     assert height < 12_000
     assert json.dumps(reader.complaints()) == "[]"
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an evaluation with two methods on S1 and S2, and nothing else."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    setup = Setup({"benchmark": "mtil-mini", "steps": 3}, {}, 256, sequences=("S1", "S2"))
+    for row in (TASSO, SND):
+        for (sequence, seed), job in PLANS["main"].jobs_of(row, setup).items():
+            tasks = order(BENCHMARKS["mtil-mini"].tasks, sequence)
+            content = results(row.label, seed, tasks=tasks, benchmark="mtil-mini", sequence=sequence)
+            content |= {"method": row.method, "alignment": alignment(len(tasks))}
+            (folder / "runs" / job.name).mkdir(parents=True)
+            (folder / "runs" / job.name / "results.json").write_text(json.dumps(content))
+    write_evaluation(list(PLANS.values()), setup, folder, figures=False)
+    return folder
+
+
+def test_the_papers_page(browser: Any, evaluation: Path, tmp_path: Path) -> None:
+    reader = Reader(browser, evaluation / "index.html")
+    reader.open_everything()
+    claims = reader.shown(".claims > details")
+    assert claims == len(json.loads((evaluation / "verdict.json").read_text())["verdicts"])
+    assert reader.shown(".chip.untested") > 20
+    assert reader.status == "Showing 2 of 2 methods, 4 of 4 runs, MTIL and MCIL."
+    about_one = {name: reader.shown(f"[data-setting={name}]") for name in ("mtil", "mcil")}
+    reader.button("MTIL").click()
+    assert reader.shown("[data-setting=mtil]") == about_one["mtil"] > 0
+    assert reader.shown("[data-setting=mcil]") == 0
+    assert 0 < reader.shown(".claims > details") < claims
+    rows = {name: f"tr[data-method=method-{number}]" for number, name in enumerate(("TASSO", "SnD"))}
+    before = {name: reader.shown(selector) for name, selector in rows.items()}
+    reader.button("SnD").click()
+    assert reader.shown(rows["SnD"]) == 0 < before["SnD"]
+    assert reader.shown(rows["TASSO"]) == before["TASSO"] > 0
+    # Numbers of the paper stand on a ground of their own, and ours do not.
+    ours, theirs = (
+        reader.run(f"return getComputedStyle(document.querySelector('.numbers td{kind}')).backgroundColor")
+        for kind in (":not(.apart)", ".apart")
+    )
+    assert ours != theirs
+    assert reader.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    reader.run("document.querySelector('[data-save=verdict][data-kind=csv]').click()")
+    wait_for(lambda: (tmp_path / "verdict.csv").is_file())
+    assert (tmp_path / "verdict.csv").read_text().startswith("Claim,Outcome,")
+    assert not reader.complaints()

@@ -10,27 +10,26 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from fractions import Fraction
-from itertools import product
-from operator import mul
+from html import escape
 from pathlib import Path
 from statistics import fmean, pstdev
 from textwrap import dedent
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from runs_on_disk import alignment
 from tasso.errors import DataError
 from tasso.metrics import metrics
+from tasso.paper.arithmetic import Arithmetic
 from tasso.paper.claims import verdicts
 from tasso.paper.evidence import CORE, Evidence, Runs, gather, pair
-from tasso.paper.paired import Paired, judge, sign_flip
+from tasso.paper.paired import Paired, judge
 from tasso.paper.plans import MAIN, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
 from tasso.paper.printed import ABLATIONS, DISTANCES, printed_row
 from tasso.paper.published import PublishedTable, published
-from tasso.paper.report import Figure, write
+from tasso.paper.record import names_of, read_record, write_record
+from tasso.paper.report import write, write_again
 from tasso.paper.tables import tables_of
 from tasso.paper.tables.cells import PAPER
 from tasso.report import (
@@ -44,6 +43,7 @@ from tasso.report import (
     to_markdown,
     to_text,
 )
+from tasso.report.alignment import Alignment, Distances
 from tasso.tasks import BENCHMARKS, drawn
 from tasso.tasks.sequences import order
 
@@ -178,26 +178,6 @@ def test_values_are_kept_as_printed() -> None:
 # -- paired comparisons ------------------------------------------------------------------------------------------
 
 
-def all_signs(differences: Sequence[float]) -> float:
-    """The definition, pattern by pattern, in exact fractions."""
-    exact = [Fraction(value) for value in differences]
-    sums = [sum(map(mul, signs, exact)) for signs in product((1, -1), repeat=len(exact))]
-    return sum(abs(one) >= abs(sum(exact)) for one in sums) / len(sums)
-
-
-@given(st.lists(st.integers(-40, 40), min_size=1, max_size=9))
-def test_sign_flip_counts_patterns(hundredths: list[int]) -> None:
-    assert sign_flip([value / 100 for value in hundredths]) == all_signs(hundredths)
-
-
-def test_sign_flip_of_known_cases() -> None:
-    assert sign_flip([0.3] * 8) == 2 / 2**8
-    assert sign_flip([5.0, 0.1, 0.2, 0.3, 0.4, 0.5]) == 2 / 2**6, "sizes do not matter if all signs agree"
-    assert sign_flip([0.4]) == 1.0
-    assert sign_flip([0.0, 0.0]) == 1.0
-    assert sign_flip([0.1 * k for k in range(1, 31)]) == 2 / 2**30, "many pairs are still counted exactly"
-
-
 @pytest.mark.parametrize(
     ("leads", "spread", "outcome"),
     [
@@ -252,6 +232,7 @@ def results(setup: Setup, row: PlanRow, sequence: str, seed: int, metric: Callab
         "version": 1, "finished": True, "method": row.method, "label": row.label, "seed": seed, "model": "nano",
         "benchmark": setup.benchmark, "sequence": sequence, "tasks": tasks, "mtil": part("mtil"), "mcil": part("mcil"),
         "per_task": [{"task": task, **cost} for task in tasks], "classes": dict.fromkeys(tasks, 10),
+        "alignment": alignment(size, shift=-0.02 if row.method == "tasso" else 0.0),
     }  # fmt: skip
 
 
@@ -337,7 +318,7 @@ def test_rows_named_in_claims_and_tables_exist() -> None:
     assert asked <= labels, asked - labels
     assert {plan for plan, _ in asked} == {
         "main", "components", "whole-kd", "distances", "optimisation", "rank", "alpha", "beta", "seeds", "compute",
-        "projector",
+        "projector", "alignment",
     }  # fmt: skip
     for name, count in {"components": 6, "rank": 3, "alpha": 3, "beta": 3, "whole-kd": 2, "optimisation": 4}.items():
         found = [printed_row(published(), PLANS[name], row, "mtil") for row in PLANS[name].rows]
@@ -560,7 +541,7 @@ def test_golden_main_table(measured: Callable[..., Evidence]) -> None:
 
         One seed: differences smaller than the spread over seeds mean nothing.
 
-        Best mean against runner-up: TASSO is better than SnD by 1.00 on average and in 2 of 2 sequences (exact sign-flip test, two-sided: p = 0.500).
+        Best mean against runner-up: TASSO is better than SnD by 1.00 on average and better in 2 of 2 sequences (sign-flip test, two-sided: p = 0.500).
 
         Columns headed \"paper, its own data\" are printed in Table 1 (tab:main\\_results\\_MTIL): another model and other data than ours. Marks are set in ours and in theirs apart.
 
@@ -610,7 +591,11 @@ def test_seeds_and_compute(measured: Callable[..., Evidence]) -> None:
     for row in seeds.rows:  # the paper's seeds as ours: mean and standard deviation come out as printed
         assert [cell.main for cell in row.cells[1:4]] == [cell.main for cell in row.cells[7:]]
     rows = tables_of(PLANS["compute"], evidence, published())["compute"].rows
-    assert [cell.main for cell in rows[2].cells] == ["SnD", "72.0", "960", "1.00", "15.49", "17.13", "1h 50m 12s"]
+    assert [cell.main for cell in rows[2].cells] == ["SnD", "72.0", "960", "1.00", "–", "15.49", "17.13", "1h 50m 12s"]
+    counted = dataclasses.replace(evidence, arithmetic={"SnD": Arithmetic(0.12344, 64)})
+    table = tables_of(PLANS["compute"], counted, published())["compute"]
+    assert [row.cells[4].main for row in table.rows] == ["–", "–", "0.1234"]
+    assert any("two tasks with 64 classes" in note for note in table.notes)
 
 
 def test_what_is_not_there_is_a_dash() -> None:
@@ -689,15 +674,9 @@ def run_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_report(run_folders: Path, tmp_path: Path) -> None:
     plans = list(PLANS.values())
-
-    def draw(asked: Sequence[Plan], evidence: Evidence, folder: Path) -> Sequence[Figure]:
-        (folder / "box.png").write_bytes(b"")
-        return [Figure("alignment", "Box plot", Path("box.png"))] * (len(asked) == len(plans))
-
-    found = write(plans, MINI, tmp_path, runs=run_folders, draw=draw)
+    found = write(plans, MINI, tmp_path, runs=run_folders, figures=False)
     assert found[0].text == "holds (one seed)"
     index = (tmp_path / "index.md").read_text(encoding="utf-8")
-    assert "![Box plot](box.png)" in index
     links = re.findall(r"\]\(([^)]+)\)", index)
     assert len(links) > 60
     assert all((tmp_path / link).is_file() for link in links)
@@ -716,8 +695,12 @@ def test_report(run_folders: Path, tmp_path: Path) -> None:
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "TASSO" in page
     assert "more than one run with seed" not in page, "runs for time alone are left out"
+    assert len(page) < 3_000_000
+    assert page.count("<table") - page.count('class="heat') == index.count("[CSV](") + 1, "all tables, and the verdict"
+    for verdict in found:
+        assert escape(verdict.claim) in page
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    write(plans, MINI, tmp_path, runs=run_folders, draw=draw)
+    write(plans, MINI, tmp_path, runs=run_folders, figures=False)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -737,7 +720,9 @@ def test_report_of_nothing(tmp_path: Path) -> None:
     found = write([PLANS["components"]], MINI, tmp_path / "out")
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
     assert "6 of 6 runs missing" in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
-    assert not (tmp_path / "out" / "index.html").exists()
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "6 of 6 runs missing" in page
+    assert "<script>" not in page, "nothing to filter"
 
 
 def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path: Path) -> None:
@@ -763,7 +748,123 @@ def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path:
         gathered()
 
 
+def test_stand_ins_are_told(measured: Callable[..., Evidence]) -> None:
+    evidence = measured(flat(), SHORT)
+    labels = {"GIFT": "GIFT (images 8, generator retrieval), retrieved pictures", "TASSO": "TASSO (rank 72)"}
+    runs = {
+        key: {pair: dataclasses.replace(run, label=labels.get(key[1], run.label)) for pair, run in some.items()}
+        for key, some in evidence.runs.items()
+    }
+    evidence = dataclasses.replace(evidence, runs=runs)
+    table = tables_of(PLANS["main"], evidence, published())["main-mtil-accuracy"]
+    names = [row.cells[0].text for row in table.rows]
+    assert "GIFT, retrieved pictures" in names
+    assert "TASSO" in names
+    assert evidence.stand_ins() == ["GIFT, retrieved pictures"]
+
+
+# -- class texts and pictures ------------------------------------------------------------------------------------
+
+
+def aligned(evidence: Evidence, closer: Callable[[int, int], float]) -> Evidence:
+    """The same with distances: SnD's medians are 0.5, TASSO's are closer by a number for each task and seed."""
+
+    def distances(middle: float) -> Distances:
+        return Distances(4, middle, (0.1, 0.2, middle, 0.8, 0.9), 0, (4,), (middle - 0.01, middle, middle + 0.01))
+
+    def with_distances(run: RunResult, method: str, seed: int) -> RunResult:
+        tasks = range(len(run.tasks))
+        middles = [0.5 - (closer(task, seed) if method == "TASSO" else 0.0) for task in tasks]
+        kept = Alignment(500, 2.0, tuple(distances(0.6) for _ in tasks), tuple(map(distances, middles)))
+        return dataclasses.replace(run, alignment=kept)
+
+    runs = dict(evidence.runs)
+    for plan in ("alignment", "seeds"):
+        for row in ("TASSO", "SnD"):
+            found = evidence.of(plan, row)
+            runs[plan, row] = {pair: with_distances(run, row, pair[1]) for pair, run in found.items()}
+    return dataclasses.replace(evidence, runs=runs)
+
+
+@pytest.mark.parametrize(
+    ("closer", "outcome"),
+    [
+        (lambda task, seed: 0.02, "holds"),
+        (lambda task, seed: -0.001 if task == 4 else 0.02, "holds"),  # Food-101, as in the paper
+        (lambda task, seed: -0.02 if task in (4, 5) else 0.02, "does not hold"),
+        (lambda task, seed: (0.008 if seed % 2 else -0.01) if task in (4, 5) else 0.02, "too close to tell"),
+        (lambda task, seed: -0.02, "does not hold"),
+    ],
+)
+def test_texts_and_pictures(
+    measured: Callable[..., Evidence], closer: Callable[[int, int], float], outcome: str
+) -> None:
+    evidence = aligned(measured(flat()), closer)
+    [verdict] = [one for one in verdicts(evidence, published()) if one.key == "alignment"]
+    assert (verdict.text, verdict.seeds) == (outcome, 7)
+    won = sum(fmean(closer(task, seed) for seed in PAPER_SEEDS) > 0 for task in range(8))
+    assert (verdict.numbers[0].value, verdict.numbers[0].paper) == (won, 7)
+    (table,) = tables_of(PLANS["alignment"], evidence, published()).values()
+    assert [row.cells[0].text for row in table.rows] == list(BENCHMARKS["mtil-mini"].tasks)
+    mean = fmean(0.5 - closer(0, seed) for seed in PAPER_SEEDS)
+    for column, expected in ((1, 0.6), (2, mean), (3, 0.5), (4, 0.6), (5, mean), (6, 0.5)):
+        assert table.rows[0].cells[column].value == pytest.approx(expected), table.columns[column].name
+    assert table.rows[0].cells[2].best == (mean < 0.5)
+    assert f"By class means, TASSO is closer on {won} of 8 data sets." in table.notes
+
+
+def test_texts_need_all_data_sets(measured: Callable[..., Evidence]) -> None:
+    """Runs that kept no distances, or were cut short, are no test of it."""
+    evidence = measured(flat())
+    without = {
+        key: {pair: dataclasses.replace(run, alignment=None) for pair, run in some.items()}
+        for key, some in evidence.runs.items()
+    }
+    assert outcomes(dataclasses.replace(evidence, runs=without))["alignment"] == "not tested on this benchmark"
+    cut = {
+        key: {pair: dataclasses.replace(run, tasks=run.tasks[:7]) for pair, run in some.items()}
+        for key, some in evidence.runs.items()
+    }
+    short = aligned(dataclasses.replace(evidence, runs=cut), lambda task, seed: 0.1)
+    assert outcomes(short)["alignment"] == "not tested on this benchmark"
+
+
+# -- the record ----------------------------------------------------------------------------------------------------
+
+
+def test_record_says_what_the_runs_are_and_nothing_of_this_machine(tmp_path: Path) -> None:
+    common = {
+        "benchmark": "mtil-mini",
+        "data_root": Path("/a/data"),
+        "steps": 3,
+        "workers": 2,
+        "pack_dir": Path("/a/p"),
+    }
+    gift = {"method.generator": "retrieval", "method.generator_source": "/a/corpus", "lr": 1e-3}
+    setup = Setup(common, {"gift": gift}, 256, seeds=(1, 2), sequences=("S1", "S2"))
+    write_record(tuple(PLANS.values()), setup, tmp_path / "runs")
+    text = (tmp_path / "runs" / "plans.json").read_text(encoding="utf-8")
+    assert "/a" not in text
+    assert "workers" not in text
+    record = read_record(tmp_path / "runs")
+    assert record is not None
+    found, names = record
+    assert (found.seeds, found.main_seeds, found.sequences, found.width) == ((1, 2), None, ("S1", "S2"), 256)
+    assert found.common == {"benchmark": "mtil-mini", "steps": 3, "pack_dir": "given"}
+    assert names == names_of(tuple(PLANS.values()), setup)
+    elsewhere = Setup({**common, "data_root": Path("/b")}, {"gift": {**gift, "method.generator_source": "x"}}, 256,
+                      seeds=(1, 2), sequences=("S1", "S2"))  # fmt: skip
+    assert names == names_of(tuple(PLANS.values()), elsewhere)
+    assert read_record(tmp_path) is None
+    with pytest.raises(ReportError, match=r"plans\.json: not found"):
+        write_again([PLANS["rank"]], tmp_path, tmp_path / "report")
+    for text, complaint in (("{", "not valid JSON"), ('{"version": 2}', "version 1"), ('{"version": 1}', "KeyError")):
+        (tmp_path / "plans.json").write_text(text)
+        with pytest.raises(ReportError, match=f"plans.json: .*{complaint}"):
+            read_record(tmp_path)
+
+
 def test_reading_needs_no_torch() -> None:
-    modules = "tasso.paper.claims, tasso.paper.tables, tasso.paper.report"
+    modules = "tasso.paper.claims, tasso.paper.tables, tasso.paper.report, tasso.paper.record, tasso.paper.figures"
     code = f"import sys, {modules}; assert 'torch' not in sys.modules, 'torch'"
     subprocess.run([sys.executable, "-c", code], check=True)

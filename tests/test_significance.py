@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runs_on_disk import several, write_runs
 from tasso.report import order_table, paired_test, sign_flip_p, summary_table, to_csv, to_latex, to_markdown, to_text
 from tasso.report.groups import compare, several_orders
-from tasso.report.significance import FEWEST, LEVEL
+from tasso.report.significance import FEWEST, LEVEL, MOST_EXACT
 from test_report import TASKS, results
 
 differences = st.lists(st.integers(-50, 50).map(lambda number: number / 10), min_size=1, max_size=9)
@@ -67,13 +67,21 @@ def test_behind_on_the_pairs_is_never_marked(tmp_path: Path) -> None:
     assert not any(cell.significant for row in table.rows for cell in row.cells)
 
 
-def test_many_pairs_are_drawn_and_stay_the_same() -> None:
-    values = [0.3, -0.1] * 15
+def test_known_cases() -> None:
+    assert sign_flip_p([0.3] * 8) == 2 / 2**8
+    assert sign_flip_p([5.0, 0.1, 0.2, 0.3, 0.4, 0.5]) == 2 / 2**6, "sizes do not matter if all signs agree"
+    assert sign_flip_p([0.4]) == 1.0
+    assert sign_flip_p([0.0, 0.0]) == 1.0
+    assert sign_flip_p([0.1 * k for k in range(1, 31)]) == 2 / 2**30, "many pairs are still counted exactly"
+
+
+def test_very_many_pairs_are_drawn_and_stay_the_same() -> None:
+    values = [0.3, -0.1] * 20
     assert sign_flip_p(values) == sign_flip_p(values)
-    assert sign_flip_p([1.0] * 30) == pytest.approx(1e-5, rel=0.01)
+    assert sign_flip_p([1.0] * (MOST_EXACT + 1)) == pytest.approx(1e-5, rel=0.01)
     # Close to the exact one, on numbers for which both can be had.
-    exact = sign_flip_p(values[:20])
-    assert sign_flip_p([*values[:20], 0.0]) == pytest.approx(exact, abs=0.005)
+    exact = sign_flip_p(values[:MOST_EXACT])
+    assert sign_flip_p([*values[:MOST_EXACT], 0.0]) == pytest.approx(exact, abs=0.005)
 
 
 def test_table_marks_the_best_where_seven_seeds_agree(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tasso.learner import evaluate, learn, resolve
 from tasso.runs import MAY_CHANGE, RunFolder
 from tasso.sweep import Grid, Job, make_grid, parse_for, parse_values, read_grid
 from tasso.sweep.carry_out import How, carry_out, check, is_finished, log_file
-from tasso.sweep.jobs import resolved_identity
+from tasso.sweep.jobs import distinct, resolved_identity
 from tasso.sweep.slots import devices_for, fitting, run_bytes
 from tasso.sweep.work import Work, perform
 from test_cli import as_words
@@ -114,6 +114,37 @@ def test_a_job_leaves_folder_label_and_overwriting_to_the_sweep() -> None:
     assert Job({}, "timed").name == "tasso-S1-1102@timed"
     with pytest.raises(ConfigError, match="tag: must be small letters"):
         Job({}, "a/b")
+
+
+@pytest.mark.parametrize(
+    ("options", "moved", "name"),
+    [
+        ({"data_root": "/a/data"}, {"data_root": "/b"}, "tasso-S1-1102"),
+        ({"method": "zscl", "reference_texts": "/a/x.txt"}, {"reference_texts": "y.txt"},
+         "zscl-S1-1102-reference_texts=given"),
+        ({"method": {"name": "gift", "generator": "retrieval", "generator_source": "/a/pictures"}},
+         {"method": {"name": "gift", "generator": "retrieval", "generator_source": "other/place"}},
+         "gift-S1-1102-generator=retrieval-generator_source=given"),
+        ({"pack_dir": "/a/packs"}, {"pack_dir": "packs"}, "tasso-S1-1102-pack_dir=given"),
+        ({"model": "ViT-B-16", "pretrained": "/a/mine.pt"}, {"pretrained": "/b/mine.pt"},
+         "tasso-S1-1102-model=ViT-B-16-pretrained=mine.pt"),
+        ({"model": "local-dir:/a/tiny"}, {"model": "local-dir:/b/c/tiny"}, None),
+        ({"template": "/a/prompts.txt"}, {"template": "b/prompts.txt"}, "tasso-S1-1102-template=prompts.txt"),
+    ],
+)  # fmt: skip
+def test_names_do_not_say_where_files_lie(options: dict[str, Any], moved: dict[str, Any], name: str | None) -> None:
+    here, there = Job(options), Job({**options, **moved})
+    assert here.name == there.name == (name or here.name)
+    if "data_root" in options:
+        assert distinct([here, there]) == [here]
+    else:  # two files in one sweep are two runs, and must not become one in silence
+        with pytest.raises(ConfigError, match=r"would be one run, .* \(--out\)"):
+            distinct([here, there])
+
+
+def test_other_models_have_other_names() -> None:
+    assert Job({"model": "local-dir:/a/tiny"}).name != Job({"model": "local-dir:/a/small"}).name
+    assert Job({"template": "a {}"}).name != Job({"template": "the {}"}).name
 
 
 # -- grids -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
-"""Write the tables of results/README.md and README.md from the results: `python tools/results_page.py`.
+"""Write what the documentation shows from the results: `python tools/results_page.py`.
 
-Text between the markers `<!-- table NAME -->` and `<!-- end -->` is replaced; everything else is kept.
+In results/README.md and README.md, text between the markers `<!-- table NAME -->` and `<!-- end -->` is replaced;
+everything else is kept. Of every folder in results/paper (see tools/keep_results.py) the report is written to
+docs/results, without figures, and `<!-- table verdict-FOLDER -->` is its verdict.
 """
 
 from __future__ import annotations
@@ -8,16 +10,20 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from tasso.paper.plans import PLANS
+from tasso.paper.report import verdict_table, write_again
 from tasso.report import combined_table, read_runs, to_markdown
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PAGES = (RESULTS / "README.md", ROOT / "README.md")
+EVALUATIONS, REPORTS = RESULTS / "paper", ROOT / "docs" / "results"
 MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -84,19 +90,54 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
-def render(text: str) -> str:
+def evaluations() -> list[str]:
+    """Names of the committed evaluations."""
+    return sorted(path.name for path in EVALUATIONS.iterdir() if path.is_dir()) if EVALUATIONS.is_dir() else []
+
+
+def write_reports(folder: Path) -> dict[str, str]:
+    """The report of every committed evaluation into `folder`; returns the verdicts as tables, by name."""
+    found = {}
+    for name in evaluations():
+        verdicts = write_again(list(PLANS.values()), EVALUATIONS / name, folder / name, figures=False)
+        found[f"verdict-{name}"] = to_markdown(verdict_table(verdicts))
+    return found
+
+
+def render(text: str, more: Mapping[str, str]) -> str:
     """The page with every table made anew."""
-    return MARKED.sub(lambda found: f"{found[1]}{TABLES[found['name']]().strip()}\n{found[3]}", text)
+
+    def table(name: str) -> str:
+        return more[name] if name in more else TABLES[name]()
+
+    return MARKED.sub(lambda found: f"{found[1]}{table(found['name']).strip()}\n{found[3]}", text)
+
+
+def differing(one: Path, other: Path) -> list[str]:
+    """Files that are not the same in both folders."""
+    files = {path.relative_to(folder) for folder in (one, other) for path in folder.rglob("*") if path.is_file()}
+    pairs = {file: (one / file, other / file) for file in sorted(files)}
+    return [
+        str(file)
+        for file, (a, b) in pairs.items()
+        if not (a.is_file() and b.is_file()) or a.read_bytes() != b.read_bytes()
+    ]
 
 
 def main() -> None:
-    """Rewrite the pages, or with --check only say which is not up to date."""
+    """Rewrite the pages and reports, or with --check only say which is not up to date."""
+    check = "--check" in sys.argv[1:]
+    with tempfile.TemporaryDirectory() as place:
+        tables = write_reports(Path(place) if check else REPORTS)
+        for name in evaluations() if check else ():
+            if wrong := differing(Path(place) / name, REPORTS / name):
+                sys.exit(f"docs/results/{name}/{wrong[0]} is not what the results say: run tools/results_page.py")
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
-        after = render(before)
+        after = render(before, tables)
         if before == after:
             continue
-        if "--check" in sys.argv[1:]:
+        if check:
             sys.exit(f"{page.relative_to(ROOT)} is not what the results say: run tools/results_page.py")
         page.write_text(after, encoding="utf-8")
 

@@ -19,7 +19,8 @@ from tasso.files import write_text
 from tasso.version import __version__
 
 if TYPE_CHECKING:
-    from tasso.sweep.carry_out import How, Summary
+    from tasso.sweep.carry_out import Summary
+    from tasso.sweep.how import How
 
 log = logging.getLogger("tasso")
 
@@ -181,7 +182,7 @@ def sweep(words: list[str]) -> None:
 def paper(words: list[str]) -> None:
     """tasso paper PLAN …"""
     from tasso.paper import PLANS
-    from tasso.paper.evaluation import chosen, cost_of, make_setup, run_plans
+    from tasso.paper.plans import chosen
     from tasso.sweep import COMMON, parse_for
 
     parser = _parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
@@ -192,16 +193,29 @@ def paper(words: list[str]) -> None:
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds of the ablations, with commas [1102]")
     parser.add_argument("--main-seeds", type=str | None, default=None, help="seeds of the main tables [1102]")
     parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
+    parser.add_argument("--runs", type=Path | None, default=None, help="only report, from the runs in this folder")
+    parser.add_argument("--figures", type=bool, default=True, help="draw figures, where matplotlib is installed [true]")
     _add_how(parser)
     _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in COMMON])
-    values = _values(parser, words, flags=["--list", "--dry-run", *_flags(RunConfig)])
+    values = _values(parser, words, flags=["--list", "--dry-run", "--figures", *_flags(RunConfig)])
     if values["list"]:
         for plan in PLANS.values():
             print(f"{plan.name:<13} {plan.title}")
         return
     if not values["plans"] or values["out"] is None:
         raise ConfigError("paper: name one plan or more (tasso paper --list) and --out, the folder to work in")
+    plans = chosen(values["plans"])
     common = {key: values[key] for key in COMMON if values[key] is not None}
+    given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
+    if values["runs"] and not given:
+        from tasso.paper.report import write_again
+
+        write_again(plans, values["runs"], values["out"], figures=values["figures"])
+        print(f"report: {values['out'] / 'index.html'}")
+        return
+    from tasso.paper.evaluation import cost_of, make_setup, run_plans
+    from tasso.paper.report import write
+
     setup = make_setup(
         common,
         rates=values["rates"],
@@ -210,10 +224,17 @@ def paper(words: list[str]) -> None:
         main_seeds=_numbers(values["main_seeds"], "main-seeds"),
         sequences=_split(values["sequences"]),
     )
-    plans, how = chosen(values["plans"]), _how(values, common)
+    if values["runs"]:
+        write(plans, setup, values["out"], runs=values["runs"], figures=values["figures"])
+        print(f"report: {values['out'] / 'index.html'}")
+        return
+    how = _how(values, common)
     print("\n".join(cost_of(plans, setup, values["out"], how).lines()), flush=True)
     if not values["dry_run"]:
-        _end(run_plans(plans, setup, values["out"], how))
+        summary = run_plans(plans, setup, values["out"], how, figures=values["figures"])
+        if not summary.stopped:
+            print(f"report: {values['out'] / 'index.html'}")
+        _end(summary)
 
 
 def report(words: list[str]) -> None:
@@ -351,17 +372,23 @@ def bench(words: list[str]) -> None:
 
 def demo(words: list[str]) -> None:
     """tasso demo"""
-    from tasso.demo import run_demo
+    from tasso.demo import run_demo, run_full_demo
     from tasso.report import print_table
 
     parser = _parser("tasso demo", "Learn drawn tasks with fine-tuning and with TASSO, and compare what is kept.")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for runs and page")
     parser.add_argument("--seed", type=int, default=1102, help="seed of both runs")
-    parser.add_argument("--full", type=bool, default=False, help="all domains, more steps, every method")
+    parser.add_argument("--full", type=bool, default=False, help="every method, all domains, the paper's tables")
     values = _values(parser, words, flags=["--full"])
-    table, sentence, page = run_demo(values["out"], seed=values["seed"], full=values["full"])
+    summary = None
+    if values["full"]:
+        table, sentence, page, summary = run_full_demo(values["out"], seed=values["seed"])
+    else:
+        table, sentence, page = run_demo(values["out"], seed=values["seed"])
     print_table(table)
     print(f"\n{sentence}\n\npage: {page}")
+    if summary is not None:
+        _end(summary)
 
 
 # -- many runs -------------------------------------------------------------------------------------------------
@@ -369,8 +396,7 @@ def demo(words: list[str]) -> None:
 
 def _add_how(parser: ArgumentParser) -> None:
     """Options about who carries runs out."""
-    from tasso.sweep.carry_out import Engine
-    from tasso.sweep.work import Keep
+    from tasso.sweep.how import Engine, Keep
 
     parser.add_argument("--for", nargs="+", action="append", default=[], help="METHOD KEY=VALUE …: for one method only")
     parser.add_argument("--jobs", type=int | None, default=None, help="runs at once on each GPU, or on the CPU")
@@ -383,7 +409,7 @@ def _add_how(parser: ArgumentParser) -> None:
 
 def _how(values: dict[str, Any], common: Mapping[str, Any]) -> How:
     from tasso.sweep import parse_values
-    from tasso.sweep.carry_out import How
+    from tasso.sweep.how import How
 
     return How(
         engine=values["engine"],

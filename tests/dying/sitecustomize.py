@@ -1,7 +1,8 @@
 """Found by every Python process of a test that puts this folder on PYTHONPATH: processes that die at an exact step.
 
 TASSO_TEST_DEATHS names a folder with `plan.json`, a list of {"run": part of a run folder's name, "step": counted from
-its start in this process, "how": see below, "times": how often}. A real signal, no waiting and no luck.
+its start in this process, "how": see below, "times": how often}. A real signal, no waiting and no luck. TASSO_TEST_FEW
+is the number of drawn training pictures a class.
 """
 
 import importlib.abc
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 DEATHS = os.environ.get("TASSO_TEST_DEATHS")
+FEW = os.environ.get("TASSO_TEST_FEW")
 HOW = {
     "worker": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "politely": lambda: os.kill(os.getpid(), signal.SIGTERM),
@@ -75,5 +77,10 @@ class Patching(importlib.abc.MetaPathFinder):
 
 if DEATHS:
     sys.meta_path.insert(0, Patching())
+if FEW:
+    from tasso.tasks import drawn
+
+    drawn.PER_CLASS["train"] = int(FEW)
+if DEATHS or FEW:
     # open_clip does without it, and a fourth of what these many processes do is to import it.
     sys.modules["transformers"] = None

@@ -13,7 +13,11 @@ from tasso.config import read_yaml
 from tasso.engine import planned_steps
 from tasso.errors import ConfigError, RunError
 from tasso.methods import METHODS
-from tasso.paper.plans import TIMED, Plan, Setup, all_jobs, chosen
+from tasso.paper.arithmetic import count_arithmetic
+from tasso.paper.plans import PLANS, TIMED, Plan, Setup, all_jobs, chosen
+from tasso.paper.record import write_record
+from tasso.paper.report import write
+from tasso.report.gallery import Gallery
 from tasso.runs import RunFolder
 from tasso.sweep import Job
 from tasso.sweep.carry_out import How, Summary, carry_out, check, is_finished
@@ -161,15 +165,20 @@ def duration(seconds: float) -> str:
 # -- doing it ----------------------------------------------------------------------------------------------------
 
 
-def run_plans(plans: Sequence[Plan], setup: Setup, out: Path, how: How) -> Summary:
+def run_plans(
+    plans: Sequence[Plan], setup: Setup, out: Path, how: How, *, figures: bool = True, gallery: Gallery | None = None
+) -> Summary:
     """Learn what is left, then write the report from what is there; a failed run leaves a gap in it."""
-    if how.keep == "none" and (looks := [plan.name for plan in plans if plan.needs_checkpoint]):
-        raise ConfigError(f"keep-checkpoints: the plan {looks[0]} looks at the model after the last task; keep it")
-    if how.engine != "local" and any(plan.tag == TIMED for plan in plans):
+    timed = [plan for plan in plans if plan.tag == TIMED]
+    if how.engine != "local" and timed:
         raise ConfigError("engine: runs whose time is measured (plan compute) must have a machine to themselves: local")
-    summary = carry_out(all_jobs(plans, setup), out / "runs", how)
+    jobs = all_jobs(plans, setup)
+    check(jobs)
+    folder = out / "runs"
+    # The record is of all plans: the verdict looks at all runs that are there.
+    write_record(tuple({**PLANS, **{plan.name: plan for plan in plans}}.values()), setup, folder)
+    summary = carry_out(jobs, folder, how)
     if not summary.stopped:
-        from tasso.paper.report import write
-
-        write(plans, setup, out)
+        count_arithmetic([job for plan in timed for job in plan.jobs(setup)], folder, how.device)
+        write(plans, setup, out, figures=figures, gallery=gallery)
     return summary

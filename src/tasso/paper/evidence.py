@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 
+from tasso.paper.arithmetic import Arithmetic, read_arithmetic
 from tasso.paper.paired import Paired
 from tasso.paper.plans import TASSO, Plan, PlanRow, Setup
+from tasso.paper.record import Names, names_of
 from tasso.report.collect import RESULTS_NAME, ReportError, RunResult, Setting, read_run
 
 Runs = Mapping[tuple[str, int], RunResult]  # by sequence and seed
@@ -29,10 +32,22 @@ class Evidence:
     setup: Setup
     runs: Mapping[tuple[str, str], Runs]
     wanted: Mapping[tuple[str, str], int]
+    # Of a training step, by row of the plan `compute`.
+    arithmetic: Mapping[str, Arithmetic] = field(default_factory=dict)
 
     def of(self, plan: str, row: str) -> Runs:
         """The finished runs of a row; none if its plan was not asked for."""
         return self.runs.get((plan, row), {})
+
+    def name_of(self, plan: str, row: str) -> str:
+        """A row's label, with what stands in for a part of its method: `GIFT, retrieved pictures`."""
+        parts = dict.fromkeys(part for run in self.of(plan, row).values() if (part := stand_in(run)))
+        return ", ".join([row, *parts])
+
+    def stand_ins(self) -> list[str]:
+        """All of them, method by method."""
+        names = [self.name_of(plan, row) for plan, row in self.runs]
+        return list(dict.fromkeys(name for name, (_, row) in zip(names, self.runs, strict=True) if name != row))
 
     def values(self, plan: str, row: str, setting: Setting, metric: str) -> dict[tuple[str, int], float]:
         """A metric of these runs, where they have it."""
@@ -83,26 +98,40 @@ def pair(first: Values, second: Values, metric: str) -> Paired | None:
     return Paired(tuple(means), "sequence", seeds)
 
 
-def gather(plans: Sequence[Plan], setup: Setup, folder: Path) -> Evidence:
-    """Read the runs of these plans: each lies in `folder` under its job's name. Unfinished ones are left out."""
+def gather(plans: Sequence[Plan], setup: Setup, folder: Path, names: Names | None = None) -> Evidence:
+    """Read the runs of these plans: each lies in `folder` under its job's name. Unfinished ones are left out.
+
+    Args:
+        names: what the runs are called, if it is written down; otherwise it follows from the set-up.
+    """
+    names = names_of(plans, setup) if names is None else names
     read: dict[str, RunResult | None] = {}
     runs: dict[tuple[str, str], Runs] = {}
     wanted: dict[tuple[str, str], int] = {}
     for plan in plans:
         for row in plan.rows:
+            here = names.get((plan.name, row.label), {})
             found = {}
-            for key, job in plan.jobs_of(row, setup).items():
-                if job.name not in read:
-                    read[job.name] = _finished(folder / job.name)
-                if (run := read[job.name]) is not None:
+            for key, name in here.items():
+                if name not in read:
+                    read[name] = _finished(folder / name)
+                if (run := read[name]) is not None:
                     _check(run, setup, row, *key)
                     found[key] = run
             runs[plan.name, row.label] = found
-            wanted[plan.name, row.label] = len(plan.jobs_of(row, setup))
+            wanted[plan.name, row.label] = len(here)
     models = {run.model for row_runs in runs.values() for run in row_runs.values()}
     if len(models) > 1:
         raise ReportError(f"{folder}: runs of different models ({', '.join(sorted(models))}) cannot be compared")
-    return Evidence(setup, runs, wanted)
+    counted = read_arithmetic(folder)
+    timed = {row: one for (plan, row), here in names.items() if plan == "compute" for one in here.values()}
+    return Evidence(setup, runs, wanted, {row: counted[name] for row, name in timed.items() if name in counted})
+
+
+def stand_in(run: RunResult) -> str:
+    """What a run's label says after the method and its options: `GIFT (images 8), retrieved pictures`."""
+    found = re.fullmatch(r"[^,(]*(?:\(.*\))?(?:, (.*))?", run.label)
+    return (found[1] or "") if found else ""
 
 
 def _finished(folder: Path) -> RunResult | None:

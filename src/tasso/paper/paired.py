@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Literal
+
+from tasso.report.significance import FEWEST, LEVEL, sign_flip_p
 
 Outcome = Literal["holds", "does not hold", "too close to tell", "not tested on this benchmark"]
 HOLDS: Outcome = "holds"
@@ -15,8 +15,7 @@ FAILS: Outcome = "does not hold"
 CLOSE: Outcome = "too close to tell"
 UNTESTED: Outcome = "not tested on this benchmark"
 
-LEVEL = 0.05
-ENOUGH = 6  # pairs with which the test below can reach the level at all: 2 of 2^6 sign patterns are 3.1 %
+ENOUGH = FEWEST  # pairs with which the test can reach the level at all
 
 
 @dataclass(frozen=True)
@@ -38,31 +37,8 @@ class Paired:
 
     @property
     def p(self) -> float | None:
-        """See `sign_flip`; None for a single pair, with which nothing can be tested."""
-        return sign_flip(self.leads) if len(self.leads) > 1 else None
-
-
-def sign_flip(differences: Sequence[float]) -> float:
-    """Exact two-sided permutation test of paired differences.
-
-    If nothing but chance decided who is ahead, each difference might as well have the other sign. Returned is the
-    share of all 2^n sign patterns whose sum is at least as far from zero as the sum found. No distribution is assumed.
-    """
-    half = len(differences) // 2
-    left, right = _sums(differences[:half]), sorted(_sums(differences[half:]))
-    found = abs(sum(differences)) - 1e-9 * (1 + sum(map(abs, differences)))  # equal sums must count as equal
-    if found <= 0:
-        return 1.0
-    extreme = sum(len(right) - bisect_left(right, found - one) + bisect_right(right, -found - one) for one in left)
-    return float(extreme / 2 ** len(differences))
-
-
-def _sums(values: Sequence[float]) -> list[float]:
-    """The sums of all sign patterns."""
-    sums = [0.0]
-    for value in values:
-        sums = [one + sign * value for one in sums for sign in (1, -1)]
-    return sums
+        """Of the sign-flip test; None for a single pair, with which nothing can be tested."""
+        return sign_flip_p(self.leads) if len(self.leads) > 1 else None
 
 
 def threshold(pairs: int, spread: float) -> float:
@@ -81,7 +57,7 @@ def judge(paired: Paired, spread: float | None) -> Outcome:
     """
     leads, mean = paired.leads, paired.mean
     if len(leads) >= ENOUGH:
-        decided = sign_flip(leads) <= LEVEL
+        decided = sign_flip_p(leads) <= LEVEL
     else:
         if spread is not None:
             limit = threshold(len(leads), spread)

@@ -128,7 +128,6 @@ class Plan:
     seeds: tuple[int, ...] = (SEED,)
     seeds_of: Literal["main", "ablation", "plan"] = "ablation"
     tag: str = ""
-    needs_checkpoint: bool = False  # the model after the last task is looked at, not its numbers alone
 
     def seeds_at(self, setup: Setup) -> tuple[int, ...]:
         """Seeds that the plan's rows have in this set-up."""
@@ -281,7 +280,7 @@ _PLANS = (
     ),
     Plan(
         "alignment", "Cosine distances between class texts and pictures after the last task", "figure",
-        ("fig:cosine_dist", "fig:boxplot"), (TASSO, SND), seeds_of="plan", needs_checkpoint=True,
+        ("fig:cosine_dist", "fig:boxplot"), (TASSO, SND), seeds_of="plan",
     ),
     Plan("datasets", "Classes, training and test pictures of each data set", "table", ("tab:dsets",)),
     Plan("sequences", "The eight sequences", "table", ("tab:seqs",)),

@@ -1,60 +1,63 @@
-"""Everything about a set of plans in one folder: tables, verdict, page. Made from finished runs alone."""
+"""Everything about a set of plans in one folder: tables, verdict, figures, page. Made from finished runs alone."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from tasso.files import write_text
 from tasso.paper.claims import verdicts
 from tasso.paper.evidence import Evidence, gather
+from tasso.paper.figures import FOLDER, Drawn, draw_figures
+from tasso.paper.page import write_evaluation_page
 from tasso.paper.plans import PLANS, Plan, Setup
 from tasso.paper.published import Published, published
+from tasso.paper.record import RECORD, Names, read_record
 from tasso.paper.tables import tables_of
 from tasso.paper.tables.cells import PAPER, Tables, where
 from tasso.paper.verdict import Verdict
+from tasso.report.figures.style import require_matplotlib
 from tasso.report.formats import to_csv, to_latex, to_markdown
-from tasso.report.page import write_page
+from tasso.report.gallery import Gallery
+from tasso.report.reader import ReportError
 from tasso.report.tables import Cell, Column, Row, Table, count_of
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture that belongs to a plan; `file` is relative to the report's folder."""
-
-    plan: str
-    title: str
-    file: Path
-
-
-# Draws what the plans show into a folder and says what it has drawn.
-Draw = Callable[[Sequence[Plan], Evidence, Path], Sequence[Figure]]
-
-
-def no_figures(plans: Sequence[Plan], evidence: Evidence, folder: Path) -> Sequence[Figure]:
-    """Draws nothing."""
-    return ()
+log = logging.getLogger("tasso")
 
 
 def write(
-    plans: Sequence[Plan], setup: Setup, out: Path, *, runs: Path | None = None, draw: Draw = no_figures
+    plans: Sequence[Plan],
+    setup: Setup,
+    out: Path,
+    *,
+    runs: Path | None = None,
+    names: Names | None = None,
+    figures: bool = True,
+    gallery: Gallery | None = None,
 ) -> list[Verdict]:
     """Write the report of these plans to `out` and return the verdicts.
 
-    `index.md` has everything; each table is also in `tables/` as CSV and LaTeX; `verdict.md` and `verdict.json` have
-    the claims alone; `index.html` shows the runs, once there are any. The verdict looks at the runs of all plans that
-    are there, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
+    `index.md` and `index.html` have everything; each table is also in `tables/` as CSV and LaTeX, each figure in
+    `figures/` as PNG and PDF; `verdict.md` and `verdict.json` have the claims alone. The verdict looks at the runs of
+    all plans that are there, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
 
     Args:
         runs: folder that holds the runs, each under its job's name; `runs` in `out` if none is named.
-        draw: adds figures.
+        names: what the runs are called, where that is written down (`record.read_record`).
+        figures: draw figures; without matplotlib there are none, and the report says so.
+        gallery: pictures for the page.
     """
-    evidence, paper = gather(tuple(PLANS.values()), setup, runs or out / "runs"), published()
+    every = {**PLANS, **{plan.name: plan for plan in plans}}
+    evidence, paper = gather(tuple(every.values()), setup, runs or out / "runs", names), published()
     tables = {plan.name: tables_of(plan, evidence, paper) for plan in plans}
     found = verdicts(evidence, paper)
-    (out / "tables").mkdir(parents=True, exist_ok=True)
+    try:
+        (out / "tables").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"{out}: cannot make this folder for the report: {error.strerror}") from None
     for named in tables.values():
         for name, table in named.items():
             write_text(out / "tables" / f"{name}.csv", to_csv(table))
@@ -62,12 +65,36 @@ def write(
     title = f"The paper's evaluation on {where(evidence)}"
     write_text(out / "verdict.json", verdict_json(found, evidence))
     write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
-    figures = draw(plans, evidence, out)
-    write_text(out / "index.md", _index(title, plans, evidence, paper, tables, found, figures))
-    # A timed run is the same once more, with the machine to itself: on the page it would count one seed twice.
-    if finished := evidence.every_run([plan for plan in PLANS.values() if not plan.tag]):
-        write_page(finished, out / "index.html", title=title, intro=_intro(evidence))
+    about = _about(evidence, paper)
+    intro = "\n\n".join(about)
+    write_evaluation_page(
+        out, title, plans, evidence, paper, tables, found, verdict_table(found), intro=intro, gallery=gallery
+    )
+    drawn, remark = _draw(plans, evidence, out) if figures else ([], "")
+    write_text(out / "index.md", _index(title, plans, about, paper, tables, found, drawn, remark))
     return found
+
+
+def write_again(plans: Sequence[Plan], runs: Path, out: Path, *, figures: bool = True) -> list[Verdict]:
+    """The report from a folder of runs that says itself what they are; of each run `results.json` is enough."""
+    record = read_record(runs)
+    if record is None:
+        raise ReportError(
+            f"{runs / RECORD}: not found. tasso paper writes it into its folder of runs; without it, give the options "
+            "with which the runs were made"
+        )
+    setup, names = record
+    return write(plans, setup, out, runs=runs, names=names, figures=figures)
+
+
+def _draw(plans: Sequence[Plan], evidence: Evidence, out: Path) -> tuple[list[Drawn], str]:
+    """The figures, or why there are none: hours of training may lie behind, and the tables are there."""
+    try:
+        require_matplotlib()
+    except ReportError as error:
+        log.warning("no figures: %s", error)
+        return [], f"No figures: {error}."
+    return draw_figures(plans, evidence, out), ""
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
@@ -114,26 +141,42 @@ def verdict_json(found: Sequence[Verdict], evidence: Evidence) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _intro(evidence: Evidence) -> str:
+def _about(evidence: Evidence, paper: Published) -> list[str]:
+    """What a reader must know first, paragraph by paragraph."""
     runs = count_of(len(evidence.every_run()), "finished run")
-    return f"{runs} on {where(evidence)}. Tables beside the paper's numbers and the verdict are in index.md."
+    lines = [
+        f"{runs} on {where(evidence)}. Paper: {paper.paper}. Numbers are ours unless a column or a title says "
+        f'"{PAPER}": those are printed in the paper, measured with its model on its data.'
+    ]
+    settings = _settings(evidence)
+    lines += [settings] if settings else []
+    if stand_ins := evidence.stand_ins():
+        lines.append(f"Stand-ins for what a method's authors use: {'; '.join(stand_ins)}.")
+    return lines
+
+
+def _settings(evidence: Evidence) -> str:
+    """Steps and learning rates, which a reader of the tables must know."""
+    setup = evidence.setup
+    steps = [f"Steps a task: {setup.common['steps']}."] if setup.common.get("steps") else []
+    rates = {name: options["lr"] for name, options in setup.by_method.items() if "lr" in options}
+    told = ", ".join(f"{name} {float(rate):g}" for name, rate in sorted(rates.items()))
+    return " ".join([*steps, *([f"Learning rates: {told}."] if told else [])])
 
 
 def _index(
     title: str,
     plans: Sequence[Plan],
-    evidence: Evidence,
+    about: Sequence[str],
     paper: Published,
     tables: Mapping[str, Tables],
     found: Sequence[Verdict],
-    figures: Sequence[Figure],
+    figures: Sequence[Drawn],
+    remark: str,
 ) -> str:
-    lines = [f"# {title}", "", f"Paper: {paper.paper}.", ""]
-    lines += [
-        f"{count_of(len(evidence.every_run()), 'finished run')}. Numbers are ours unless a column or a title says "
-        f'"{PAPER}": those are printed in the paper, measured with its model on its data.',
-        "",
-    ]
+    lines = [f"# {title}", ""]
+    for paragraph in (*about, *([remark] if remark else [])):
+        lines += [paragraph, ""]
     lines += ["## Verdict", "", *(line.replace("## ", "### ") for line in verdict_lines(found)), ""]
     for plan in plans:
         lines += [f"## {plan.title}", ""]
@@ -141,9 +184,10 @@ def _index(
         lines += [f"In the paper: {shown}." if shown else "The paper leaves this open.", ""]
         for name, table in tables[plan.name].items():
             lines += [to_markdown(table), f"[CSV](tables/{name}.csv) · [LaTeX](tables/{name}.tex)", ""]
-        drawn = [figure for figure in figures if figure.plan == plan.name]
-        lines += [line for figure in drawn for line in (f"![{figure.title}]({figure.file.as_posix()})", "")]
-        lines += [] if drawn or tables[plan.name] else ["Nothing is drawn here.", ""]
+        for figure in figures:
+            if figure.plan == plan.name:
+                file = f"{FOLDER}/{figure.name}"
+                lines += [f"![{figure.name}]({file}.png)", "", f"{figure.caption} [PDF]({file}.pdf)", ""]
     lines += ["## Where the paper contradicts itself", ""]
     lines += [f"- {item.where}: {item.says} or {item.shows}. {item.note}" for item in paper.contradictions]
     return "\n".join(lines) + "\n"

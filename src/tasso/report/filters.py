@@ -36,8 +36,8 @@ class Choices:
         return Choices(methods, benchmarks, orders, numbers)
 
     def method(self, label: str | None) -> str | None:
-        """The value of `data-method`."""
-        return None if label is None else f"method-{self.methods[label]}"
+        """The value of `data-method`; none for what is about no method of the runs."""
+        return f"method-{self.methods[label]}" if label in self.methods else None
 
     def benchmark(self, name: str) -> str | None:
         """The value of `data-benchmark`; none for what belongs to all."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
 from tasso.files import write_atomically
+from tasso.report.chapters import Chapter, Folded, Part, Shown
 from tasso.report.collect import SETTINGS, ReportError, RunResult, Setting
 from tasso.report.colours import colour_rules, legend_mark, mark_shapes
 from tasso.report.conclusion import conclude
@@ -53,14 +55,22 @@ def write_page(
     intro: str,
     gallery: Gallery | None = None,
     sentence: str | None = None,
+    chapters: Sequence[Chapter] = (),
+    matrices_of: Sequence[RunResult] | None = None,
+    distances_of: Sequence[RunResult] | None = None,
 ) -> Path:
     """Write the report of `runs` to `out_path` and return that path.
 
     `intro` is plain text, blank lines part paragraphs. `sentence` is the conclusion at the top; without
-    one it is worked out from the runs. `gallery` maps a domain to (class name, PNG bytes) pairs.
+    one it is worked out from the runs. `gallery` maps a domain to (class name, PNG bytes) pairs. `chapters` come first,
+    in the place of the tables that sum up the runs. `matrices_of` and `distances_of` are the runs whose accuracy
+    matrices and distances to class texts are shown, by default all of them.
     """
     out_path = Path(out_path)
-    content = build_page(runs, title=title, intro=intro, gallery=gallery, sentence=sentence)
+    content = build_page(
+        runs, title=title, intro=intro, gallery=gallery, sentence=sentence, chapters=chapters, matrices_of=matrices_of,
+        distances_of=distances_of,
+    )  # fmt: skip
     out_path.parent.mkdir(parents=True, exist_ok=True)
     # A name may hold half a surrogate pair, which UTF-8 cannot: write those as character references.
     write_atomically(out_path, lambda part: part.write_bytes(content.encode("utf-8", "xmlcharrefreplace")))
@@ -74,45 +84,53 @@ def build_page(
     intro: str,
     gallery: Gallery | None = None,
     sentence: str | None = None,
+    chapters: Sequence[Chapter] = (),
+    matrices_of: Sequence[RunResult] | None = None,
+    distances_of: Sequence[RunResult] | None = None,
 ) -> str:
     """The page's HTML. The same runs always give the same text."""
-    if not runs:
+    if not runs and not chapters:
         raise ReportError("a report page needs at least one run")
-    page = _Page(runs)
-    sections = [
-        ("summary", "Summary", page.summary()),
-        ("trade-off", "Accuracy and forgetting", page.trade_off()),
-        ("curves", "Task by task", page.curves()),
-        ("distances", "Pictures and texts", page.distances()),
-        ("matrices", "Accuracy matrices", page.matrices()),
-        ("costs", "Time and memory", page.costs()),
-        ("images", "Images", gallery_section(gallery) if gallery else None),
+    page = _Page(runs, unfold_first=bool(chapters))
+    sections: list[tuple[str, str, Html | None]] = [
+        (chapter.name, chapter.short or chapter.title, page.chapter(chapter)) for chapter in chapters
     ]
+    if runs:
+        sections += [
+            ("summary", "Summary", None if chapters else page.summary()),
+            ("trade-off", "Accuracy and forgetting", page.trade_off()),
+            ("curves", "Task by task", page.curves()),
+            ("distances", "Pictures and texts", page.distances(runs if distances_of is None else distances_of)),
+            ("matrices", "Accuracy matrices", page.matrices(runs if matrices_of is None else matrices_of)),
+            ("costs", "Time and memory", None if chapters else page.costs()),
+        ]
+    sections.append(("images", "Images", gallery_section(gallery) if gallery else None))
     there = [(target, name, section) for target, name, section in sections if section]
     paragraphs = [element("p", text) for text in re.split(r"\n\s*\n", intro.strip()) if text]
     contents = [element("li", element("a", name, href=f"#{target}")) for target, name, _ in there]
     header = element(
         "header",
         element("h1", title),
-        element("p", conclude(runs) if sentence is None else sentence, class_="conclusion"),
+        element("p", (conclude(runs) if runs else "") if sentence is None else sentence, class_="conclusion"),
         *paragraphs,
     )
     nothing = element("p", "No run fits these filters.", id="nothing", class_="conclusion", hidden=True)
-    made = f"Made by tasso from {count_of(len(runs), 'run')}. This file needs no network."
+    source = "" if chapters else f" from {count_of(len(runs), 'run')}"
+    made = f"Made by tasso{source}. This file needs no network."
     body = element(
         "body",
         element("a", "Skip to the results", href="#results", class_="skip"),
         mark_shapes(),
         header,
         element("nav", element("ul", *contents), aria_label="Contents"),
-        filter_bar(page.choices),
+        filter_bar(page.choices) if runs else "",
         element("main", nothing, *(section for _, _, section in there), id="results", tabindex="-1"),
         element("footer", element("p", made, class_="note")),
         element("div", id="tip", role="tooltip", hidden=True),
         element("p", class_="sr", id="tip-said", role="status", aria_live="polite"),
         page.downloads.content(),
         page.choices.content(),
-        raw("script", _resource("page.js")),
+        raw("script", _resource("page.js")) if runs else "",
     )
     head = element(
         "head",
@@ -142,11 +160,28 @@ def _scroll(content: Html, name: str) -> Html:
 class _Page:
     """The sections, and what they share."""
 
-    def __init__(self, runs: Sequence[RunResult]) -> None:
+    def __init__(self, runs: Sequence[RunResult], *, unfold_first: bool = False) -> None:
         self.runs = runs
+        self.unfold_first = unfold_first
         self.comparisons = compare(runs)
         self.choices = Choices.of(runs)
         self.downloads = Downloads()
+
+    # -- what others add ---------------------------------------------------------------------------------------
+
+    def chapter(self, chapter: Chapter) -> Html:
+        return _section(chapter.name, chapter.title, *map(self._part, chapter.parts))
+
+    def _part(self, part: Part) -> Html:
+        if isinstance(part, Shown):
+            return element("div", self._table(part.table, part.name), class_="block", data_setting=part.setting)
+        if isinstance(part, Folded):
+            words = join([part.heading, " ", element("span", part.remark, class_="count") if part.remark else ""])
+            summary = element("summary", element("h3", words) if part.large else words)
+            content = element("div", *map(self._part, part.parts), class_="folded")
+            kind = "comparison" if part.large else None
+            return element("details", summary, content, class_=kind, open=part.open, data_setting=part.setting)
+        return part
 
     # -- tables ------------------------------------------------------------------------------------------------
 
@@ -187,21 +222,23 @@ class _Page:
     def _table(self, table: Table, file_name: str) -> Html:
         shown = table.shown()
         head = element("tr", *(_column(column) for column in shown.columns))
-        rows = [self._row(row, shown.columns) for row in shown.rows]
+        about_methods = any(row.label is not None for row in shown.rows)
+        rows = [self._row(row, shown.columns, about_methods) for row in shown.rows]
         grid = element(
             "table",
             element("caption", table.title),
             element("thead", head),
             element("tbody", *rows),
-            class_="numbers",
+            class_="numbers methods" if about_methods else "numbers",
         )
         notes = [element("p", note, class_="note") for note in table.notes]
         return element(
             "div", _scroll(grid, table.title), *notes, self.downloads.add(table, file_name), class_="with-notes"
         )
 
-    def _row(self, row: Row, columns: Sequence[Column]) -> Html:
-        index = None if row.label is None else self.choices.methods[row.label]
+    def _row(self, row: Row, columns: Sequence[Column], about_methods: bool) -> Html:
+        index = None if row.label is None else self.choices.methods.get(row.label)
+        is_reference = row.label is None and about_methods
         first = element("th", "" if index is None else legend_mark(index), row.cells[0].main, scope="row")
         cells = [_cell(cell, column) for cell, column in zip(row.cells[1:], columns[1:], strict=True)]
         benchmark, order = row.about
@@ -209,7 +246,7 @@ class _Page:
             "tr",
             first,
             *cells,
-            class_=" ".join(["reference"] * (index is None) + ["starts-block"] * row.starts_block) or None,
+            class_=" ".join(["reference"] * is_reference + ["starts-block"] * row.starts_block) or None,
             data_method=self.choices.method(row.label),
             data_benchmark=self.choices.benchmark(benchmark),
             data_order=self.choices.order(order),
@@ -241,9 +278,10 @@ class _Page:
         content = self._blocks(lambda number, setting: curves(self.comparisons[number], setting, self.choices.methods))
         return _section("curves", "Task by task", element("p", explained, class_="legend"), self._keys(), *content)
 
-    def distances(self) -> Html | None:
+    def distances(self, runs: Sequence[RunResult]) -> Html | None:
         blocks = []
-        for comparison, name in zip(self.comparisons, self._names(), strict=True):
+        for whole, name in zip(self.comparisons, self._names(), strict=True):
+            comparison = _only(whole, runs)
             if found := measured(comparison):
                 panels = distance_panels(comparison, found, self.choices.methods)
                 content = [panels, box_plot(comparison, found, self.choices.methods)]
@@ -256,9 +294,11 @@ class _Page:
         )
         return _section("distances", "Pictures and texts", element("p", words, class_="legend"), self._keys(), *blocks)
 
-    def matrices(self) -> Html:
-        def maps(number: int, setting: Setting) -> Html:
-            comparison = self.comparisons[number]
+    def matrices(self, runs: Sequence[RunResult]) -> Html:
+        def maps(number: int, setting: Setting) -> Html | None:
+            comparison = _only(self.comparisons[number], runs)
+            if not comparison.groups:
+                return None
             drawn = [self._group_maps(group, setting, f"{number + 1}-{setting}") for group in comparison.groups]
             cell = "2.75rem" if upright_names(comparison.tasks) else "3.75rem"
             return element("div", *drawn, class_="maps", style=f"--tasks:{len(comparison.tasks)};--cell:{cell}")
@@ -313,8 +353,9 @@ class _Page:
             return element("div", content, **where)
         runs = element("span", count_of(len(comparison.runs), "run"), class_="count")
         summary = element("summary", element("h3", name, " ", runs))
+        first = comparison.order == self.comparisons[0].order and self.unfold_first
         few = len(self.runs) <= _FEW_RUNS
-        return element("details", summary, content, class_="comparison", open=few, **where)
+        return element("details", summary, content, class_="comparison", open=few or first, **where)
 
     def _names(self) -> list[str]:
         """A name for each comparison; the tasks are spelled out where the rest does not tell two apart."""
@@ -331,6 +372,13 @@ class _Page:
         return element("ul", *keys, element("li", dashed, "Zero-shot"), class_="keys")
 
 
+def _only(comparison: Comparison, runs: Sequence[RunResult]) -> Comparison:
+    """A comparison without the runs that are not among these."""
+    wanted = {id(run) for run in runs}
+    kept = [Group(group.label, tuple(run for run in group.runs if id(run) in wanted)) for group in comparison.groups]
+    return replace(comparison, groups=tuple(group for group in kept if group.runs))
+
+
 def _column(column: Column) -> Html:
     arrow: Html | str = ""
     if column.better:
@@ -341,7 +389,11 @@ def _column(column: Column) -> Html:
                 element("span", f" ({words})", class_="sr"),
             ]
         )
-    return element("th", column.name, arrow, scope="col", class_=None if column.numeric else "text")
+    return element("th", column.name, arrow, scope="col", class_=_kind(column))
+
+
+def _kind(column: Column) -> str | None:
+    return " ".join(["text"] * (not column.numeric) + ["apart"] * column.apart) or None
 
 
 def _cell(cell: Cell, column: Column) -> Html:
@@ -351,4 +403,4 @@ def _cell(cell: Cell, column: Column) -> Html:
     if cell.significant:
         words = element("span", " significantly better than the runner-up", class_="sr")
         sign = join([element("span", f" {SIGNIFICANT}", aria_hidden="true"), words])
-    return element("td", main, spread, sign, class_=None if column.numeric else "text")
+    return element("td", main, spread, sign, class_=_kind(column))

@@ -8,9 +8,10 @@ from statistics import fmean
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 LEVEL = 0.05
-MOST_EXACT = 20  # pairs; 2²⁰ sums take a few milliseconds
+MOST_EXACT = 36  # pairs; two times 2¹⁸ sums take a few hundredths of a second
 DRAWS = 100_000
 # With n pairs no two-sided p is below 2 / 2ⁿ, and 2 / 2⁵ is 0.0625.
 FEWEST = 6
@@ -41,23 +42,35 @@ class Paired:
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
-    """Two-sided p of the sign-flip permutation test on the mean of paired differences.
+    """Two-sided p of the sign-flip permutation test on the mean of paired differences. No distribution is assumed.
 
     If the two methods were alike, each difference might as well have the other sign. p is the share of all 2ⁿ ways to
-    choose the signs whose mean is at least as far from 0 as the one found. Beyond 20 pairs the ways are drawn, with a
+    choose the signs whose mean is at least as far from 0 as the one found. Beyond 36 pairs the ways are drawn, with a
     fixed seed, and the one found counts among them.
     """
     if not differences:
         raise ValueError("a paired test needs at least one pair")
     values = np.asarray(differences, dtype=np.float64)
     found = abs(values.sum()) - 1e-9 * np.abs(values).sum()  # equal sums must not be told apart by rounding
+    if found <= 0:
+        return 1.0
     if len(values) > MOST_EXACT:
         signs = np.random.default_rng(0).integers(0, 2, (DRAWS, len(values))) * 2 - 1
         return float((1 + np.count_nonzero(np.abs(signs @ values) >= found)) / (1 + DRAWS))
-    sums = values[:1]  # the first sign may stay: turning all of them changes nothing
-    for value in values[1:]:
+    # Every way is one of the first half and one of the second: for each of the first, those of the second are counted.
+    half = len(values) // 2
+    first, second = _sums(values[:half]), np.sort(_sums(values[half:]))
+    above = len(second) - np.searchsorted(second, found - first, "left")
+    below = np.searchsorted(second, -found - first, "right")
+    return float((above.sum() + below.sum()) / 2 ** len(values))
+
+
+def _sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The sums of all ways to choose the signs."""
+    sums = np.zeros(1)
+    for value in values:
         sums = np.concatenate([sums + value, sums - value])
-    return float(np.mean(np.abs(sums) >= found))
+    return sums
 
 
 def paired_test(

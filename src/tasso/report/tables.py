@@ -26,12 +26,16 @@ SIGNIFICANT = "†"
 
 @dataclass(frozen=True)
 class Column:
-    """`better` says which way is better. A column that is `implied` repeats the title: only CSV writes it."""
+    """`better` says which way is better. A column that is `implied` repeats the title: only CSV writes it.
+
+    One that stands `apart` has numbers from elsewhere, which are not to be compared with those beside it.
+    """
 
     name: str
     better: Direction | None = None
     numeric: bool = True
     implied: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,44 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 from tasso.errors import ConfigError, RunError
 from tasso.learner import stop_signals
 from tasso.progress import progress
 from tasso.runs import RunFolder
-from tasso.sweep.jobs import Job
+from tasso.sweep.how import How as How
+from tasso.sweep.jobs import Job, distinct
 from tasso.sweep.local import run_local
 from tasso.sweep.slots import devices_for
-from tasso.sweep.work import Keep, Outcome, Work
+from tasso.sweep.work import Outcome, Work
 from tasso.tasks import BENCHMARKS
 from tasso.tasks.sequences import order
 
 log = logging.getLogger("tasso")
 
-Engine = Literal["local", "ray", "slurm"]
 LOGS = "logs"
-
-
-@dataclass(frozen=True)
-class How:
-    """Who carries runs out, and how."""
-
-    engine: Engine = "local"
-    at_once: int | None = None
-    gpus: tuple[int, ...] | None = None
-    device: str = "auto"
-    keep: Keep = "last"
-    # Of submitit, for the engine slurm. `cluster` is its own word for where jobs go.
-    slurm: Mapping[str, Any] = field(default_factory=dict)
-    cluster: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.at_once is not None and self.at_once < 1:
-            raise ConfigError(f"jobs: must be at least 1, not {self.at_once}")
 
 
 @dataclass
@@ -103,7 +84,7 @@ def carry_out(jobs: Sequence[Job], folder: Path, how: How | None = None) -> Summ
     time, each in a process of its own.
     """
     how = how or How()
-    jobs = list(dict.fromkeys(jobs))
+    jobs = distinct(jobs)
     check(jobs)
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()

@@ -13,7 +13,7 @@ import yaml
 
 from tasso.config import RunConfig, read_yaml
 from tasso.errors import ConfigError
-from tasso.sweep.jobs import NOT_FOR_JOBS, Job
+from tasso.sweep.jobs import NOT_FOR_JOBS, Job, distinct
 
 METHOD = "method."
 # Options of a run that the grid itself gives to each.
@@ -64,7 +64,7 @@ class Grid:
         for method, sequence, seed, *changes in itertools.product(self.methods, self.sequences, self.seeds, *values):
             options = combined(method, self.common, self.by_method.get(method, {}), dict(changes))
             found.append(Job({**options, "sequence": sequence, "seed": seed}))
-        return list(dict.fromkeys(found))
+        return distinct(found)
 
 
 def combined(method: str, *sources: Options) -> dict[str, Any]:

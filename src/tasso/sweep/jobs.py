@@ -6,10 +6,10 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tasso.config import RunConfig, from_dict
@@ -19,6 +19,10 @@ from tasso.errors import ConfigError
 NOT_FOR_JOBS = ("out", "label", "overwrite")
 READABLE = 64  # characters of a name that tell options; what does not fit is in a checksum
 PLAIN = re.compile(r"[A-Za-z0-9_.+-]+")
+# Files and folders that a run is given. Where they lie is not part of its identity, only that they were given.
+PLACES = ("reference_texts", "pack_dir", "method.generator_source")
+GIVEN = "given"
+LOCAL = "local-dir:"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +53,7 @@ class Job:
     def name(self) -> str:
         """Name of the run's folder: method, sequence and seed, then what differs from the method's defaults.
 
-        The same for the same run on every machine; where options lie on the disk, how they were written and what may
+        The same for the same run on every machine; where files lie on the disk, how options were written and what may
         change while a run goes on do not enter.
         """
         known = resolved_identity(self.options)
@@ -76,8 +80,51 @@ def resolved_identity(options: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a run this run, with protocol and method's defaults filled in.
 
     What depends on the machine (`auto`) is left as it stands: a name is the same where a run is planned, where it is
-    learned and where it is read.
+    learned and where it is read. For the same reason paths are not in it, see `without_paths`.
     """
+    return without_paths(_full_identity(options))
+
+
+def distinct(jobs: Iterable[Job]) -> list[Job]:
+    """Each job once. Raises a ConfigError where two would share a folder and differ in what they are given."""
+    found: dict[Job, Job] = {}
+    for job in jobs:
+        first = found.setdefault(job, job)
+        if first is job:
+            continue
+        before, now = _full_identity(first.options), _full_identity(job.options)
+        for key in now:
+            if before[key] != now[key]:
+                raise ConfigError(
+                    f"{key}: {before[key]} and {now[key]} would be one run, {job.name}, because a name says what is "
+                    "given and not where it lies; learn them into folders of their own (--out)"
+                )
+    return list(found)
+
+
+def without_paths(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with no place of this machine in them: of what is only read it counts that it is given, of models and
+    prompts what their file or folder is called."""
+    plain = {str(key): str(value) if isinstance(value, Path) else value for key, value in known.items()}
+    for key in PLACES:
+        if plain.get(key) is not None:
+            plain[key] = GIVEN
+    if plain.get("method.generator") == "diffusers" and known.get("method.generator_source"):
+        plain["method.generator_source"] = _last(str(known["method.generator_source"]))
+    if str(plain.get("model")).startswith(LOCAL):
+        plain["model"] = LOCAL + _last(plain["model"].removeprefix(LOCAL))
+    if plain.get("pretrained"):
+        plain["pretrained"] = _last(plain["pretrained"])
+    if plain.get("template") and "{}" not in plain["template"]:
+        plain["template"] = _last(plain["template"])
+    return plain
+
+
+def _last(path: str) -> str:
+    return PurePath(path).name or path
+
+
+def _full_identity(options: Mapping[str, Any]) -> dict[str, Any]:
     from tasso.methods import build_method
     from tasso.runs import identity
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasso.errors import BusyError, TassoError
+from tasso.sweep.how import Keep
 
 log = logging.getLogger("tasso")
 
 Status = Literal["finished", "failed", "stopped", "busy"]
-Keep = Literal["last", "all", "none"]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tasso.paper.claims.ablations import (
     parts_are_complementary,
     robust_to,
 )
+from tasso.paper.claims.alignment import closer_to_the_texts
 from tasso.paper.claims.compute import faster_than_snd, subspace_is_cheap
 from tasso.paper.claims.left_open import exact_angle, faster_projector, learned_subspace, projector_from_texts
 from tasso.paper.claims.main import best_on_sequences
@@ -34,6 +35,6 @@ def verdicts(evidence: Evidence, published: Published) -> list[Verdict]:
     rules += [divided_distillation, geodesic_in_both_parts, joint_training]
     for plan in SIGNS:
         rules += [partial(robust_to, setting=setting, plan=plan) for setting in SETTINGS]
-    rules += [seed_spread, ahead_with_every_seed, subspace_is_cheap, faster_than_snd]
+    rules += [seed_spread, ahead_with_every_seed, closer_to_the_texts, subspace_is_cheap, faster_than_snd]
     rules += [learned_subspace, faster_projector, projector_from_texts, exact_angle]
     return [rule(evidence, published) for rule in rules]

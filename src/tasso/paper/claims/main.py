@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from tasso.paper.evidence import Evidence, Values, direction, pair
-from tasso.paper.paired import CLOSE, FAILS, HOLDS, LEVEL, UNTESTED, Outcome, Paired, sign_flip, threshold
+from tasso.paper.paired import CLOSE, FAILS, HOLDS, UNTESTED, Outcome, Paired, threshold
 from tasso.paper.plans import MAIN, SEQUENCES
 from tasso.paper.published import Published, PublishedTable
 from tasso.paper.verdict import WORDS, Finding, Verdict, difference, missing_note, untested, with_sign
 from tasso.report.collect import Setting
+from tasso.report.significance import LEVEL, sign_flip_p
 from tasso.report.tables import SETTING_NAMES, count_of, fixed
 
 
@@ -51,7 +52,7 @@ def best_on_sequences(evidence: Evidence, published: Published, *, setting: Sett
         outcome: Outcome = FAILS
     elif not complete:
         outcome = UNTESTED
-    elif won >= needed and mean_lead > 0 and sign_flip(paired.leads) <= LEVEL:
+    elif won >= needed and mean_lead > 0 and sign_flip_p(paired.leads) <= LEVEL:
         outcome = HOLDS
     else:
         outcome = CLOSE

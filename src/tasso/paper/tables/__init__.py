@@ -14,20 +14,22 @@ from tasso.paper.printed import ABLATIONS
 from tasso.paper.published import Published
 from tasso.paper.tables.ablations import ablation_tables, grid_tables, seed_tables
 from tasso.paper.tables.about import compute_tables, data_set_tables, matrix_tables, sequence_tables
+from tasso.paper.tables.alignment import alignment_tables
 from tasso.paper.tables.cells import Tables
 from tasso.paper.tables.main import main_tables
 
 
 def tables_of(plan: Plan, evidence: Evidence, published: Published) -> Tables:
-    """All tables of a plan. A figure has none."""
+    """All tables of a plan."""
     makers: dict[str, Callable[[Plan, Evidence, Published], Tables]] = {
         "main": main_tables,
         "distances": grid_tables,
         "seeds": seed_tables,
         "compute": compute_tables,
         "matrices": matrix_tables,
+        "alignment": alignment_tables,
         "datasets": data_set_tables,
         "sequences": sequence_tables,
         **dict.fromkeys(ABLATIONS, ablation_tables),
     }
-    return makers[plan.name](plan, evidence, published) if plan.kind == "table" else {}
+    return makers[plan.name](plan, evidence, published)

@@ -49,7 +49,9 @@ def _ablation_table(plan: Plan, evidence: Evidence, published: Published, settin
     if shows_paper:
         paper = [[printed_cell(row, index) for row in printed] for index in range(len(CORE))]
         names = [metric.name.lower() for metric in METRICS]
-        columns += [Column(f"{PAPER}: {name}", metric.better) for name, metric in zip(names, METRICS, strict=True)]
+        columns += [
+            Column(f"{PAPER}: {name}", metric.better, apart=True) for name, metric in zip(names, METRICS, strict=True)
+        ]
         extra = difference_columns(evidence, ours, paper, names)
         columns += [column for column, _ in extra]
         grid += [*paper, *(cells for _, cells in extra)]
@@ -80,7 +82,7 @@ def grid_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
             at = {(row.cells["f⊥"], row.cells["f∥"]): cell for row, cell in zip(plan.rows, cells, strict=True)}
             columns = [Column("Outside", numeric=False), *(Column(f"inside {_word(name)}") for name in DISTANCES)]
             printed = published.table(f"kd-grid-{metric.key}") if setting == "mtil" else None
-            columns += [Column(f"{PAPER}: inside {_word(name)}") for name in DISTANCES] if printed else []
+            columns += [Column(f"{PAPER}: inside {_word(name)}", apart=True) for name in DISTANCES] if printed else []
             rows = []
             for outside, key in DISTANCES.items():
                 line = [at[outside, inside] for inside in DISTANCES]
@@ -109,7 +111,7 @@ def seed_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
         for row in plan.rows:
             columns += [Column(f"{row.label}: {metric.name.lower()}", metric.better) for metric in METRICS]
         if printed:
-            columns += [Column(f"{PAPER}: TASSO {m.name.lower()}", m.better) for m in METRICS]
+            columns += [Column(f"{PAPER}: TASSO {m.name.lower()}", m.better, apart=True) for m in METRICS]
         found = [
             {seed: value for (_, seed), value in evidence.values(plan.name, row.label, setting, metric).items()}
             for row in plan.rows

@@ -15,27 +15,39 @@ from tasso.tasks.sequences import rotation
 
 
 def compute_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
-    """Training time, speed and memory of the timed runs."""
+    """Training time, speed and memory of the timed runs, and the arithmetic of a step."""
     printed = published.table("compute")
     keys = {row.name: row.key for row in printed.rows}
     columns = [Column("Row", numeric=False), Column("Training (s)", "down"), Column("Images per second", "up")]
-    columns += [Column("Peak memory (GiB)", "down")]
-    columns += [Column(f"{PAPER}: {name}", numeric=False) for name in printed.columns]
+    columns += [Column("Peak memory (GiB)", "down"), Column("TFLOP a step", "down")]
+    columns += [Column(f"{PAPER}: {name}", numeric=False, apart=True) for name in printed.columns]
     rows = []
     for row in plan.rows:
         run = next(iter(evidence.of(plan.name, row.label).values()), None)
         paper = printed.find(keys.get(row.label, ""))
         texts = [None] * len(printed.columns) if paper is None else paper.values
-        rows.append(Row((Cell(row.label), *_costs(run), *(Cell(text) for text in texts)), label=row.label))
+        counted = evidence.arithmetic.get(row.label)
+        tflop = Cell(None if counted is None else counted.tflop, digits=4)
+        rows.append(Row((Cell(row.label), *_costs(run), tflop, *(Cell(text) for text in texts)), label=row.label))
     notes = [
         "One run each that had the machine to itself: all tasks of "
-        f"{', '.join(plan.sequences_at(evidence.setup))}, training only. The arithmetic of a step is measured by "
-        "tasso bench.",
+        f"{', '.join(plan.sequences_at(evidence.setup))}, training only.",
+        *_counting_notes(evidence),
         *paper_notes(evidence, printed),
         *missing_notes(plan, evidence),
     ]
     title = f"Time and memory on {where(evidence)}"
     return {"compute": Table(title, tuple(columns), tuple(rows), tuple(notes))}
+
+
+def _counting_notes(evidence: Evidence) -> list[str]:
+    classes = sorted({counted.classes for counted in evidence.arithmetic.values()})
+    if not classes:
+        return []
+    return [
+        f"TFLOP a step: 10¹² multiplications and additions, counted in one step of the second of two tasks with "
+        f"{' or '.join(map(str, classes))} classes, teachers included. The paper does not say what its TFLOPs are of."
+    ]
 
 
 def _costs(run: RunResult | None) -> tuple[Cell, Cell, Cell]:

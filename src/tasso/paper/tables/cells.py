@@ -35,7 +35,7 @@ def as_printed(table: PublishedTable) -> Table:
     columns.append(Column("Row", numeric=False))
     for index, name in enumerate(table.columns):
         numeric = all(row.values[index][:1].isdigit() for row in table.rows)
-        columns.append(Column(names.get(name, name), numeric=numeric))
+        columns.append(Column(names.get(name, name), numeric=numeric, apart=True))
     rows: list[Row] = []
     for row in table.rows:
         first = (Cell(names[row.metric]),) if row.metric else ()

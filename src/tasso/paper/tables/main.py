@@ -62,7 +62,7 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
     means = best_marked([mean_over_sequences(row, sequences) for row in values], metric.better)
     paper = [printed_cell(printed.find(row.method, metric.key), printed.columns.index("Mean")) for row in plan.rows]
     columns = [Column("Method", numeric=False), *(Column(name, metric.better) for name in sequences)]
-    columns += [Column("Mean", metric.better), Column(f"{PAPER}: mean", metric.better)]
+    columns += [Column("Mean", metric.better), Column(f"{PAPER}: mean", metric.better, apart=True)]
     extra = difference_columns(evidence, [means], [paper], ["mean"])
     columns += [column for column, _ in extra]
     rows = []
@@ -70,7 +70,8 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
         rows.append(_zero_shot_row(plan, evidence, setting, sequences, len(columns)))
     for index, row in enumerate(plan.rows):
         cells = [column[index] for column in (*by_sequence, means, paper, *(cells for _, cells in extra))]
-        rows.append(Row((Cell(row.label), *cells), label=row.label))
+        name = evidence.name_of(plan.name, row.label)
+        rows.append(Row((Cell(name), *cells), label=name))
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent."]
     notes += seed_notes(values) + _runner_up(plan, evidence, setting, metric, means)
     notes += paper_notes(evidence, printed) + missing_notes(plan, evidence)
@@ -99,7 +100,9 @@ def _runner_up(plan: Plan, evidence: Evidence, setting: Setting, metric: Metric,
     if paired is None or paired.p is None:
         return []
     pairs = count_of(len(paired.leads), paired.unit)
+    gap = fixed(paired.mean, 2)
+    words = f"level with {ranked[1]}" if float(gap) == 0 else f"better than {ranked[1]} by {gap}"
     return [
-        f"Best mean against runner-up: {ranked[0]} is better than {ranked[1]} by {fixed(paired.mean, 2)} on "
-        f"average and in {paired.ahead} of {pairs} (exact sign-flip test, two-sided: p = {fixed(paired.p, 3)})."
+        f"Best mean against runner-up: {ranked[0]} is {words} on average and better in {paired.ahead} of {pairs} "
+        f"(sign-flip test, two-sided: p = {fixed(paired.p, 3)})."
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tasso.report.figures.style import (
     WIDTH,
     ZERO_SHOT_STYLE,
     colour,
+    equal_spans,
     grid_of,
     heat_colours,
     marker,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 Methods = Mapping[str, int]
 BAR = 0.02  # width of a histogram's bars
+LEGEND_WIDTH, MARK_WIDTH = 125, 9  # of the figure, and of a mark with the space around it, in letters
 
 
 def matrices(run: RunResult) -> Figure:
@@ -55,7 +58,7 @@ def matrices(run: RunResult) -> Figure:
                     frame = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="black", linewidth=1.2)
                     frame.set_clip_on(False)  # cells at the edge have a whole frame too
                     panel.add_patch(frame)
-        panel.axhline(0.5, color="white", linewidth=3)
+        panel.axhline(0.5, color="white", linewidth=3, zorder=0.5)  # below the frames
         panel.set_title(SETTING_NAMES[setting])
         panel.set_xticks(range(size), run.tasks, rotation=50, ha="right", rotation_mode="anchor")
         panel.set_yticks(range(len(rows)), names[: len(rows)])
@@ -68,14 +71,18 @@ def matrices(run: RunResult) -> Figure:
 
 
 def curves(comparison: Comparison, setting: Setting, methods: Methods) -> Figure:
-    """Accuracy of each task over the sequence, one panel a task, with its zero-shot line."""
+    """Accuracy of each task over the sequence, one panel a task, with its zero-shot line.
+
+    A point is as high in all panels, but each has its own level: domains differ more than methods do.
+    """
     size = len(comparison.tasks)
     columns = min(4, size)
     figure = new_figure(0.5 + 1.45 * -(-size // columns))
-    for task, panel in enumerate(grid_of(figure, size, columns)):
+    panels = grid_of(figure, size, columns, own_levels=True)
+    for task, panel in enumerate(panels):
         panel.axhline(comparison.zero_shot(setting)[task], **ZERO_SHOT_STYLE)
         panel.axvline(task + 1, color=QUIET, linewidth=0.6)
-        for group in comparison.groups:
+        for group in reversed(comparison.groups):  # the first lies on top
             index = methods[group.label]
             series = _series(group, setting, task)
             steps = list(range(len(series)))
@@ -87,7 +94,8 @@ def curves(comparison: Comparison, setting: Setting, methods: Methods) -> Figure
             panel.plot(steps, means, color=colour(index), marker=marker(index), markevery=marks, markersize=4)
         panel.set_title(f"{task + 1}  {comparison.tasks[task]}", loc="left")
         panel.set_xticks(range(size + 1))
-        panel.set_xlim(0, size + 0.15)
+        panel.set_xlim(0, size + 0.35)
+    equal_spans(panels)
     figure.supxlabel("tasks learned", fontsize=8, color=QUIET)
     figure.supylabel(f"{SETTING_NAMES[setting]} accuracy (%)", fontsize=8, color=QUIET)
     _legend(figure, comparison.groups, methods)
@@ -109,7 +117,7 @@ def trade_off(comparison: Comparison, methods: Methods) -> Figure | None:
     figure = new_figure(3.3)
     for panel, setting in zip(figure.subplots(1, 2), SETTINGS, strict=True):
         panel.axhline(fmean(comparison.zero_shot(setting)), **ZERO_SHOT_STYLE)
-        for group in comparison.groups:
+        for group in reversed(comparison.groups):
             places, index = points_of(group, setting), methods[group.label]
             if not places:
                 continue
@@ -132,8 +140,9 @@ def domains(comparison: Comparison, setting: Setting, methods: Methods) -> Figur
     size = len(comparison.tasks)
     columns = min(4, size)
     figure = new_figure(0.45 + 1.45 * -(-size // columns))
-    for task, panel in enumerate(grid_of(figure, size, columns)):
-        for group in comparison.groups:
+    panels = grid_of(figure, size, columns, own_levels=True)
+    for task, panel in enumerate(panels):
+        for group in reversed(comparison.groups):
             index = methods[group.label]
             runs = group.finished
             if not runs:
@@ -148,6 +157,7 @@ def domains(comparison: Comparison, setting: Setting, methods: Methods) -> Figur
         panel.set_title(f"{task + 1}  {comparison.tasks[task]}", loc="left")
         panel.set_xticks(range(3), ["zero-shot", "learned", "end"])
         panel.set_xlim(-0.2, 2.2)
+    equal_spans(panels)
     figure.supylabel(f"{SETTING_NAMES[setting]} accuracy (%)", fontsize=8, color=QUIET)
     _legend(figure, comparison.groups, methods, zero_shot=False)
     return figure
@@ -243,5 +253,16 @@ def _legend(
     ]  # fmt: skip
     if zero_shot:
         handles.append(Line2D([], [], label=ZERO_SHOT, **ZERO_SHOT_STYLE))
-    longest = max(len(handle.get_label()) for handle in handles)
-    figure.legend(handles=handles, loc="outside upper left", ncols=max(1, min(len(handles), 110 // (longest + 8))))
+    columns = legend_columns([len(handle.get_label()) for handle in handles])
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+
+
+def legend_columns(lengths: Sequence[int]) -> int:
+    """In how many columns labels of these lengths fit; matplotlib fills column by column, the first ones longer."""
+    for count in range(len(lengths), 1, -1):
+        rows, longer = divmod(len(lengths), count)
+        starts = [column * rows + min(column, longer) for column in range(count + 1)]
+        widths = [max(lengths[start:end]) for start, end in pairwise(starts)]
+        if sum(widths) + MARK_WIDTH * count <= LEGEND_WIDTH:
+            return count
+    return 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,16 +97,24 @@ def heat_colours() -> ListedColormap:
     return ListedColormap([heat_colour(level / HEAT_LEVELS, 0) for level in range(HEAT_LEVELS + 1)])
 
 
-def grid_of(figure: Figure, count: int, columns: int) -> list[Axes]:
-    """As many panels, all with the same scales; unused places stay empty."""
+def grid_of(figure: Figure, count: int, columns: int, *, own_levels: bool = False) -> list[Axes]:
+    """As many panels, all with the same scales, or with levels of their own; unused places stay empty."""
     rows = -(-count // columns)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=not own_levels, squeeze=False)
     panels = list(axes.flat)
     for unused in panels[count:]:
         unused.set_visible(False)
     for panel in panels[max(0, count - columns) : count]:  # the lowest of each column has the numbers
         panel.tick_params(labelbottom=True)
     return panels[:count]
+
+
+def equal_spans(panels: Sequence[Axes]) -> None:
+    """Make all panels as high as the one that needs most, each around its own middle."""
+    limits = [panel.get_ylim() for panel in panels]
+    span = max(high - low for low, high in limits)
+    for panel, (low, high) in zip(panels, limits, strict=True):
+        panel.set_ylim((low + high - span) / 2, (low + high + span) / 2)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

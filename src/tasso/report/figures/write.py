@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -37,8 +37,12 @@ class Figure:
 def write_figures(runs: Sequence[RunResult], folder: str | PathLike[str]) -> list[Path]:
     """Draw every figure of these runs as PNG and PDF, and write captions.md beside them; returns all files."""
     require_matplotlib()
-    folder = Path(folder)
-    planned = list(figures(runs))
+    return save_figures(list(figures(runs)), Path(folder))
+
+
+def save_figures(planned: Sequence[Figure], folder: Path) -> list[Path]:
+    """Draw these figures, and write captions.md beside them; returns all files."""
+    require_matplotlib()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -66,12 +70,15 @@ def figures(runs: Sequence[RunResult]) -> Iterator[Figure]:
         where = slug(f"{comparison.benchmark} {comparison.model} {comparison.sequence}")
         used[where] = used.get(where, 0) + 1
         where = where if used[where] == 1 else f"{where}-{used[where]}"
-        yield from _comparison(comparison, where, methods)
+        yield from of_comparison(comparison, where, methods)
+        if found := measured(comparison):
+            yield from of_distances(comparison, found, rivals(comparison, found), where, methods)
     for number, run in enumerate(runs):
-        yield _matrices(run, f"matrix-{number + 1:03d}-{slug(run.label)}-{slug(run.order)}-{run.seed}")
+        yield of_run(run, f"matrix-{number + 1:03d}-{slug(run.label)}-{slug(run.order)}-{run.seed}")
 
 
-def _comparison(comparison: Comparison, where: str, methods: dict[str, int]) -> Iterator[Figure]:
+def of_comparison(comparison: Comparison, where: str, methods: Mapping[str, int]) -> Iterator[Figure]:
+    """Curves, domains and the trade-off of methods that learned the same tasks in the same order."""
     name, runs = comparison.name, count_of(len(comparison.runs), "run")
     finished = sum(run.finished for run in comparison.runs)
     for setting in SETTINGS:
@@ -80,14 +87,15 @@ def _comparison(comparison: Comparison, where: str, methods: dict[str, int]) -> 
             f"curves-{where}-{setting}",
             f"Accuracy of each task over the sequence, {about}, from {runs}. Dashed: zero-shot accuracy of the "
             "starting model; vertical line and mark: when the task was learned. Lines are means over seeds, bands "
-            "reach from the lowest to the highest seed.",
+            "reach from the lowest to the highest seed. All panels span as many points, from levels of their own.",
             lambda setting=setting: draw.curves(comparison, setting, methods),  # type: ignore[misc]
         )
         if finished:
             yield Figure(
                 f"domains-{where}-{setting}",
                 f"Each domain's accuracy at the start, when it had just been learned and after the last task, {about}, "
-                f"means over seeds, from {count_of(finished, 'finished run')}.",
+                f"means over seeds, from {count_of(finished, 'finished run')}. All panels span as many points, "
+                "from levels of their own.",
                 lambda setting=setting: draw.domains(comparison, setting, methods),  # type: ignore[misc]
             )
     if any(points_of(group, "mtil") for group in comparison.groups):
@@ -98,13 +106,12 @@ def _comparison(comparison: Comparison, where: str, methods: dict[str, int]) -> 
             "accuracy of the starting model. The upper left is best.",
             lambda: draw.trade_off(comparison, methods),
         )
-    found = measured(comparison)
-    if found:
-        yield from _distances(comparison, found, where, methods)
 
 
-def _distances(comparison: Comparison, found: Measured, where: str, methods: dict[str, int]) -> Iterator[Figure]:
-    pair = rivals(comparison, found)
+def of_distances(
+    comparison: Comparison, found: Measured, pair: Sequence[str], where: str, methods: Mapping[str, int]
+) -> Iterator[Figure]:
+    """Histograms and boxes of the distances to the class texts, these two methods over each other."""
     who = " and ".join(f"{label} ({count_of(found.runs[label], 'run')})" for label in pair)
     for prototypes in (False, True):
         kind = "classes" if prototypes else "pictures"
@@ -143,7 +150,8 @@ def rivals(comparison: Comparison, found: Measured) -> list[str]:
     return [*ours, *(label for label in ranked if label not in ours)][:2]
 
 
-def _matrices(run: RunResult, name: str) -> Figure:
+def of_run(run: RunResult, name: str) -> Figure:
+    """A run's accuracy matrices."""
     state = "" if run.finished else f", unfinished: {run.learned} of {count_of(len(run.tasks), 'task')} learned"
     return Figure(
         name,
