@@ -8,7 +8,6 @@ import http.server
 import inspect
 import io
 import json
-import logging
 import os
 import random
 import shutil
@@ -21,7 +20,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -699,9 +698,7 @@ class FullDisk(io.RawIOBase):
 
 
 @pytest.mark.parametrize("name", ["dtd", "eurosat", "flowers-102", "imagenet"])
-def test_a_full_disk_leaves_nothing_half_unpacked(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = replicas.write(tmp_path, name)
     room = [2000]
     monkeypatch.setattr(unpack, "open_new", lambda target: FullDisk(room))
@@ -773,6 +770,18 @@ def test_killed_while_it_replaces_what_was_there(tmp_path: Path) -> None:
     (folder / "dtd_annotations.json").write_text(old)  # killed after the record, before the file
     outcome = one(tmp_path, "dtd", dataclasses.replace(LAX, split_seed=7))
     assert outcome.did == ("wrote dtd_annotations.json",)
+
+
+def test_what_kills_leave_behind_is_removed(tmp_path: Path) -> None:
+    folder = replicas.write(tmp_path, "dtd")
+    for left in (".unpacking-1/images", ".old-images-1", "archives/.downloading-dtd-r1.0.1.tar.gz"):
+        (folder / left).mkdir(parents=True)
+        (folder / left / "half.jpg").write_bytes(b"half")
+    (folder / ".old-link").symlink_to(tmp_path)
+    assert one(tmp_path, "dtd").problem is None
+    left = {".lock", "archives", "dtd_annotations.json", "images", "lists", "prepared.json"}
+    assert {path.name for path in folder.iterdir()} == left
+    assert [path.name for path in (folder / "archives").iterdir()] == ["dtd-r1.0.1.tar.gz"]
 
 
 # -- downloads -----------------------------------------------------------------------------------------------------

@@ -100,7 +100,8 @@ class Failing:
     def numbers(self, *_: Any) -> None:
         self.call()
 
-    def close(self) -> None:
+    def close(self, finished: bool) -> None:
+        assert finished
         self.call()
 
 
@@ -127,12 +128,41 @@ def test_numbers_that_are_none_are_not_told(value: Any) -> None:
         def numbers(self, values: Any, step: int) -> None:
             told.append(dict(values))
 
-        def close(self) -> None: ...
+        def close(self, finished: bool) -> None: ...
 
     tracked = tracking.Tracking("tensorboard", Backend)
     tracked.metrics({"mtil": {"forgetting": value, "accuracy": 1.0}}, 3)
     tracked.metrics({"mtil": {"forgetting": value}}, 4)
     assert told == [{"mtil/accuracy": 1.0}]
+
+
+def test_a_stopped_run_is_told_as_stopped_and_goes_on(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    class Backend:
+        def __init__(self, *_: Any) -> None:
+            told.append("open")
+
+        def numbers(self, values: Any, step: int) -> None:
+            told.append(step)
+            if told.count("open") == 1 and step == 4:
+                raise KeyboardInterrupt
+
+        def close(self, finished: bool) -> None:
+            told.append(finished)
+
+    monkeypatch.setitem(tracking.BACKENDS, "tensorboard", Backend)
+    monkeypatch.setattr(learner, "check_installed", lambda tracker: None)
+    config = from_dict({**quick, "track": "tensorboard"})
+    with pytest.raises(KeyboardInterrupt):
+        learn(config)
+    assert told == ["open", 0, 4, False]
+    told.clear()
+    told.append("open")  # the second of them goes on
+    learn(config)
+    assert told[1] == "open"
+    assert told[-1] is True
+    assert 0 not in told[:-1], "what was told is not told again"
 
 
 @needs("mlflow")

@@ -178,10 +178,13 @@ class Learner:
         """Everything from the first evaluation to the last."""
         files, writes = self.folder.tracking_files, self.folder.writes
         self.tracking = open_tracking(self.config, files, identity(self.config), writes=writes)
+        finished = False
         try:
-            return self._run()
+            results = self._run()
+            finished = True
         finally:
-            self.tracking.close()
+            self.tracking.close(finished)
+        return results
 
     def _run(self) -> dict[str, Any]:
         results = self.folder.read_results() or self._first_results()

@@ -25,7 +25,7 @@ class Backend(Protocol):
 
     def numbers(self, values: Numbers, step: int) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, finished: bool) -> None: ...
 
 
 class TensorBoard:
@@ -41,7 +41,7 @@ class TensorBoard:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
+    def close(self, finished: bool) -> None:
         self.writer.close()
 
 
@@ -60,8 +60,8 @@ class WandB:
     def numbers(self, values: Numbers, step: int) -> None:
         self.run.log(dict(values), step=step)
 
-    def close(self) -> None:
-        self.run.finish()
+    def close(self, finished: bool) -> None:
+        self.run.finish(exit_code=0 if finished else 1)
 
 
 class MLflow:
@@ -87,8 +87,8 @@ class MLflow:
         for name, value in values.items():
             self.client.log_metric(self.id, name, value, step=step)
 
-    def close(self) -> None:
-        self.client.set_terminated(self.id)
+    def close(self, finished: bool) -> None:
+        self.client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
 
 
 BACKENDS: dict[Tracker, Callable[[Path, str, Options], Backend]] = {
@@ -130,9 +130,10 @@ class Tracking:
         """What sums up the run."""
         self._numbers({f"{s}/{name}": v for s, values in settings.items() for name, v in values.items()}, step)
 
-    def close(self) -> None:
-        if self.backend:
-            self._try(self.backend.close)
+    def close(self, finished: bool) -> None:
+        """The run is over, or stopped."""
+        if backend := self.backend:
+            self._try(lambda: backend.close(finished))
         self.backend = None
 
     def _numbers(self, values: Numbers, step: int) -> None:

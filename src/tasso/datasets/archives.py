@@ -16,6 +16,7 @@ from tasso.errors import DataError
 from tasso.progress import progress
 
 ARCHIVES = "archives"
+DOWNLOADING = ".downloading-"
 
 
 class MissingArchiveError(DataError):
@@ -70,7 +71,7 @@ def download(archive: Archive, folder: Path) -> Path:
 
     assert archive.url is not None
     target = folder / ARCHIVES / archive.file
-    beside = target.parent / f".downloading-{archive.file}"
+    beside = target.parent / f"{DOWNLOADING}{archive.file}"
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasso.datasets.archives import (
+    ARCHIVES,
+    DOWNLOADING,
     MissingArchiveError,
     check,
     download,
@@ -134,8 +136,7 @@ def prepare_one(recipe: Recipe, root: Path, options: Options) -> Outcome:
     except OSError as error:
         raise DataError(f"{folder}: cannot be made: {error.strerror}") from None
     with locked(folder, lambda: log.info("%s: another process is preparing it; waiting", recipe.name)):
-        for left in (*folder.glob(f"{BESIDE}*"), *folder.glob(f"{OLD}*"), *folder.glob(".*.tmp")):  # after a kill
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        _clear(folder)
         own = _own_annotation(recipe, folder) and not options.overwrite
         split = None if own else _coop_split(recipe, places(folder, options.archives))
         did = _bring_trees(recipe, folder, options, split, own)
@@ -147,6 +148,20 @@ def prepare_one(recipe: Recipe, root: Path, options: Options) -> Outcome:
             how, written = _annotate(recipe, folder, options, split)
             did += [f"wrote {recipe.annotation_file}"] if written else []
     return Outcome(recipe.name, tuple(did) or ("nothing to do",), how, _counts(root, recipe))
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a killed process left behind."""
+    for pattern in (f"{BESIDE}*", f"{OLD}*", ".*.tmp", f"{ARCHIVES}/{DOWNLOADING}*"):
+        for left in folder.glob(pattern):
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 # -- pictures and lists --------------------------------------------------------------------------------------------
@@ -194,7 +209,9 @@ def _bring_trees(recipe: Recipe, folder: Path, options: Options, split: Path | N
                 raise
         # Pictures last: whoever finds them finds the lists, too.
         for tree in sorted(missing, reverse=True):
-            record: dict[str, Any] = {"archives": to_record({a.file: identities[a.file] for a in found if a.feeds(tree)})}
+            record: dict[str, Any] = {
+                "archives": to_record({a.file: identities[a.file] for a in found if a.feeds(tree)})
+            }
             if recipe.name == REFERENCE:
                 record["drawn"] = [options.reference_images, options.reference_seed]
             (beside / tree).mkdir(parents=True, exist_ok=True)
@@ -223,7 +240,7 @@ def _put_in_place(new: Path, target: Path) -> None:
         target.rename(target.with_name(f"{OLD}{target.name}-{os.getpid()}"))
     new.rename(target)
     for old in target.parent.glob(f"{OLD}*"):
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
 
 
 def _outdated(recipe: Recipe, tree: Path, where: Sequence[Path], options: Options) -> bool:
