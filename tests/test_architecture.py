@@ -11,7 +11,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
     "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "halves", "clip",
     "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
-    "metrics", "runs", "learner", "trained", "export", "sweep", "bench", "report", "paper", "demo", "cli",
+    "metrics", "runs", "tracking", "learner", "trained", "export", "sweep", "bench", "report", "paper", "datasets",
+    "demo", "cli",
 ]  # fmt: skip
 
 
@@ -39,9 +40,11 @@ def test_core_imports_without_command_line_libraries() -> None:
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("jsonargparse", "rich", "matplotlib", "ray", "submitit"):
+        optional = "jsonargparse rich matplotlib ray submitit scipy tensorboard wandb mlflow".split()
+        if name.split(".")[0] in optional:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
 import tasso, tasso.learner, tasso.trained, tasso.report, tasso.sweep.carry_out, tasso.paper.evaluation
+import tasso.datasets.check
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -130,7 +130,7 @@ def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixtu
             assert f"`{shown(default)}`" in cells, f"docs/guide.md: default of {name} is {shown(default)}, not {cells}"
     # Options of many runs that are not those of one.
     own: set[str] = set()
-    for command in ("sweep", "paper"):
+    for command in ("sweep", "paper", "data"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         own |= set(re.findall(r"--([a-z][a-z-]*)", capsys.readouterr().out))

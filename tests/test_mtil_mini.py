@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tasso
+from tasso.cli import main
 from tasso.config import from_dict
 from tasso.tasks import load_sequence
 
@@ -25,6 +26,11 @@ def test_every_data_set_passes_its_checks() -> None:
     assert sum(len(task.class_names) for task in sequence.tasks) == 593
     assert sequence.reference is not None
     assert len(sequence.reference) == 10_000
+
+
+def test_data_check_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["data", "check", "--benchmark", "mtil-mini", "--data-root", str(DATA), "--quick"])
+    assert capsys.readouterr().out.endswith("all as it should be\n")
 
 
 def test_shipped_model_knows_real_pictures() -> None:

@@ -15,6 +15,7 @@ import yaml
 from tasso.errors import ConfigError
 
 Protocol = Literal["code", "paper"]
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
 T = TypeVar("T")
 
 # Where the paper's text and its authors' code differ, each side has its name. These are the differences that
@@ -84,6 +85,7 @@ class RunConfig:
     save_minutes: float = option("save a resume state this often", 5.0)
     save_every: int | None = option("save a resume state every N steps instead", None)
     overwrite: bool = option("throw away what is in the run folder and start afresh", False)
+    track: Tracker | None = option("tell a tracker, too: tensorboard, wandb or mlflow", None)
 
     def __post_init__(self) -> None:
         check_types(self)

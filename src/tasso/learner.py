@@ -28,8 +28,9 @@ from tasso.methods import Method, RunInfo, TaskInfo, build_method
 from tasso.metrics import metrics
 from tasso.processes import ALONE, Processes, check_divisible, processes
 from tasso.progress import progress
-from tasso.runs import RunFolder
+from tasso.runs import RunFolder, identity
 from tasso.tasks import ImageSet, Task, TaskSequence, load_sequence
+from tasso.tracking import Tracking, check_installed, open_tracking
 
 log = logging.getLogger("tasso")
 T = TypeVar("T")
@@ -97,6 +98,7 @@ def learn(config: RunConfig) -> dict[str, Any]:
     if not config.overwrite and (results := finished(folder, config)):
         log.info("%s is finished already; --overwrite repeats it", config.out)
         return results
+    check_installed(config.track)
     folder.check_usable(config)
     learner = Learner(config, method, folder, among=among)
     with folder.opened(config):
@@ -148,6 +150,7 @@ class Learner:
         if packs:
             self.sequence = self._first_alone(lambda: packs.packed(self.sequence))
         self._loaded: dict[str, Pixels] = {}
+        self.tracking = Tracking(None, None)  # until the run folder is there
         method.check(self.clip)
         method.attach(self.clip)
         method.begin_run(self._run_info())
@@ -173,11 +176,24 @@ class Learner:
 
     def run(self) -> dict[str, Any]:
         """Everything from the first evaluation to the last."""
+        files, writes = self.folder.tracking_files, self.folder.writes
+        self.tracking = open_tracking(self.config, files, identity(self.config), writes=writes)
+        finished = False
+        try:
+            results = self._run()
+            finished = True
+        finally:
+            self.tracking.close(finished)
+        return results
+
+    def _run(self) -> dict[str, Any]:
         results = self.folder.read_results() or self._first_results()
         tasks = self.sequence.tasks
         if not results["mtil"]["zero_shot"]:
-            self._add_zero_shot(results, self._evaluate("zero-shot", with_alignment=True))
+            rows = self._evaluate("zero-shot", with_alignment=True)
+            self._add_zero_shot(results, rows)
             self.folder.write_results(results)
+            self.tracking.row(self.sequence.names, rows.settings(), 0)
         for index in range(len(results["mtil"]["matrix"]), len(tasks)):
             about = self._learn_task(index)
             started = time.perf_counter()
@@ -187,6 +203,10 @@ class Learner:
             self.folder.write_results(results)
             self.folder.drop_state()
             self.folder.log("evaluated", task=tasks[index].name, mtil=rows.mtil, mcil=rows.mcil)
+            self.tracking.row(self.sequence.names, rows.settings(), self._steps_before(index + 1))
+            if results["finished"]:
+                summary = {setting: results[setting]["metrics"] for setting in rows.settings()}
+                self.tracking.metrics(summary, self._steps_before(index + 1))
         return results
 
     # -- one task --------------------------------------------------------------------------------------------
@@ -285,6 +305,7 @@ class Learner:
                     note = " ".join(f"{k} {v:.3f}" for k, v in values.items()) + f", {rate:.0f} images/s"
                     if training.step % LOG_STEPS == 0 or last:
                         self.folder.log("step", task=task.name, step=training.step, **values)
+                        self.tracking.step(task.name, self._steps_before(index) + training.step, values)
                 advance(1, note)
                 about["seconds"] = already + now - started
                 if not last and self._someone_stops(training.step, asked_to_stop):
@@ -324,6 +345,10 @@ class Learner:
         c = self.config
         steps = c.steps or planned_steps(known(c.step_rule), len(task.train), c.batch_size)
         return Plan(steps, known(c.lr), known(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs)
+
+    def _steps_before(self, index: int) -> int:
+        """Steps of all tasks before this one: trackers count on from task to task."""
+        return sum(self._plan(task).steps for task in self.sequence.tasks[:index])
 
     def _streams(self, index: int, task: Task, train: Pixels, own: Mapping[str, ImageSet]) -> dict[str, Stream]:
         """The task's pictures and those the method wants to see in each step; `own` are sets that it brings itself."""

@@ -27,7 +27,7 @@ from tasso.version import __version__
 # saved. Another device may round differently, so the bits are the same only where the device is.
 MAY_CHANGE = {
     "out", "overwrite", "save_minutes", "save_every", "workers", "device", "eval_batch_size", "data_root", "label",
-    "cuda_graphs",
+    "cuda_graphs", "track",
 }  # fmt: skip
 
 
@@ -43,6 +43,7 @@ class RunFolder:
         self.log_file = path / "log.jsonl"
         self.checkpoints = path / "checkpoints"
         self.method_files = path / "files"
+        self.tracking_files = path / "tracking"
 
     def checkpoint_file(self, index: int, task: str) -> Path:
         """Where the model after task `index` (counted from 0) lies."""
@@ -98,7 +99,7 @@ class RunFolder:
     def _clear(self) -> None:
         for file in (self.results_file, self.state_file, self.log_file, self.config_file):
             file.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.method_files):
+        for folder in (self.checkpoints, self.method_files, self.tracking_files):
             shutil.rmtree(folder, ignore_errors=True)
 
     def check_same(self, config: RunConfig) -> None:

@@ -128,7 +128,7 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
         raise ConfigError(f"benchmark: no {config.benchmark!r}. There are: {', '.join(BENCHMARKS)}")
     benchmark = BENCHMARKS[config.benchmark]
     names = order(benchmark.tasks, config.sequence, config.limit_tasks)
-    root = _root(config, benchmark)
+    root = data_root(config, benchmark)
     tasks = tuple(benchmark.load_task(name, root, config.check_counts) for name in names)
     if config.test_per_class:
         tasks = tuple(dataclasses.replace(t, test=first_of_each(t.test, config.test_per_class)) for t in tasks)
@@ -179,7 +179,8 @@ def subset(images: ImageSet, config: RunConfig) -> ImageSet:
     return images.subset(chosen.astype(np.int64))
 
 
-def _root(config: RunConfig, benchmark: Benchmark) -> Path:
+def data_root(config: RunConfig, benchmark: Benchmark) -> Path:
+    """The folder that holds a benchmark's data sets."""
     if not benchmark.needs_root:
         return Path()
     if config.data_root is None:
