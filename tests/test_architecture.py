@@ -10,8 +10,9 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
     "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "halves", "clip",
-    "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
-    "metrics", "runs", "learner", "trained", "export", "sweep", "report", "paper", "demo", "bench", "cli",
+    "inference", "pictures", "guesses", "synthetic", "subspace", "losses", "methods", "graphs", "engine",
+    "alignment", "evaluation", "metrics", "runs", "learner", "trained", "export", "sweep", "report", "paper", "merge",
+    "serve", "demo", "bench", "cli",
 ]  # fmt: skip
 
 
