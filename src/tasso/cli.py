@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     commands: dict[str, Callable[[list[str]], None]] = {
         "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "sweep": sweep, "paper": paper,
-        "report": report, "classify": classify, "serve": serve, "export": export, "merge": merge, "data": data, "bench": bench, "demo": demo,
+        "report": report, "classify": classify, "serve": serve, "export": export, "merge": merge, "data": data,
+        "bench": bench, "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")

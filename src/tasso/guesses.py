@@ -33,6 +33,9 @@ class Prediction:
     task: str
     probability: float
 
+    def __str__(self) -> str:
+        return f"{100 * self.probability:5.1f} %  {self.class_name}" + (f"  ({self.task})" if self.task else "")
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {"class": self.class_name, "task": self.task or None, "probability": round(self.probability, 6)}
@@ -91,7 +94,8 @@ class Guesser:
         return [guess for part in parts for guess in self._guess_batch(part, among, top)]
 
     def _guess_batch(self, pictures: Sequence[Array], among: Candidates, top: int) -> list[list[Prediction]]:
-        names = [(name, task) for task, group in zip(among.tasks, among.groups, strict=True) for name in group]
+        names = [name for group in among.groups for name in group]
+        owners = [task for task, group in zip(among.tasks, among.groups, strict=True) for _ in group]
         seen = torch.cat([self._view(picture) for picture in pictures])
         scores = self.inference.scores(self.inference.embed(seen), among.groups, self.templates)
         probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)
@@ -99,7 +103,7 @@ class Guesser:
             raise ModelError("the model's scores are not numbers; are its weights damaged?")
         best = probabilities.topk(min(top, len(names)))
         return [
-            [Prediction(*names[place], value) for value, place in zip(values, places, strict=True)]
+            [Prediction(names[place], owners[place], value) for value, place in zip(values, places, strict=True)]
             for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
@@ -128,10 +132,7 @@ class Answer:
         """For people."""
         if self.error:
             return [str(self.file), f"  {self.error}"]
-        shown = [
-            f"  {100 * g.probability:5.1f} %  {g.class_name}{f'  ({g.task})' if g.task else ''}" for g in self.guesses
-        ]
-        return [str(self.file), *shown]
+        return [str(self.file), *(f"  {guess}" for guess in self.guesses)]
 
 
 def answers(

@@ -498,8 +498,8 @@ class Evaluator:
 
     def __init__(self, config: RunConfig, clip: Clip) -> None:
         """`clip` is moved to the device of the evaluation, and tells how the models look at pictures."""
-        self.config, _ = resolve(config)
-        device = choose_device(config.device)
+        config, _ = resolve(config)
+        self.config, device = config, choose_device(config.device)
         clip.to(device, choose_precision(config.precision, device))
         self.sequence = load_sequence(config, with_reference=False)
         pool = thread_pool(config.workers)

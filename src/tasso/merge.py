@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,14 +156,9 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
         rows = []
         for alpha in values:
             found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
-            rows.append({"alpha": alpha, **{setting: row for setting, row in found.settings().items()}})
-        curve = {
-            "a": a_name,
-            "b": b_name,
-            "benchmark": config.benchmark,
-            "tasks": evaluator.sequence.names,
-            "rows": rows,
-        }
+            rows.append({"alpha": alpha, **found.settings()})
+        about = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
+        curve = {**about, "rows": rows}
         write_text(place / "curve.json", json.dumps(curve, indent=1) + "\n")
         write_text(place / "curve.csv", _csv(curve))
         with drawing():

@@ -30,7 +30,7 @@ def find_pictures(words: Iterable[str | Path]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for word in map(str, words):
-        places = [word] if Path(word).exists() else sorted(glob.glob(word, recursive=True))
+        places = [word] if Path(word).exists() else _fitting(word)
         if not places:
             raise DataError(f"{word}: no such file or folder, and no file fits it as a pattern")
         files = [file for place in places for file in _files_in(Path(place))]
@@ -38,6 +38,10 @@ def find_pictures(words: Iterable[str | Path]) -> list[Path]:
             raise DataError(f"{word}: no pictures in there ({', '.join(sorted(SUFFIXES))})")
         found.update(dict.fromkeys(files))
     return list(found)
+
+
+def _fitting(pattern: str) -> list[str]:
+    return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob takes no pattern from the root
 
 
 def _files_in(place: Path) -> list[Path]:

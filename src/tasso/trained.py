@@ -152,13 +152,12 @@ class Run:
         several = [pictures] if isinstance(pictures, (str, Path, Image.Image, np.ndarray)) else list(pictures)
         guesses: list[list[Prediction]] = []
         for start in range(0, len(several), BATCH):  # not all of them decoded at once
-            guesses += self.guesser.guess(
-                [read_picture(picture) for picture in several[start : start + BATCH]], among, top
-            )
+            batch = [read_picture(picture) for picture in several[start : start + BATCH]]
+            guesses += self.guesser.guess(batch, among, top)
         return guesses
 
     def answers(
         self, files: Sequence[Path], among: Candidates, top: int = 1, *, skip: bool = False
     ) -> Iterator[Answer]:
-        """As `classify`, for any number of files, one after the other; with `skip`, unreadable ones are told as such."""
+        """As `classify`, for any number of files, one by one; with `skip`, those that cannot be read are told so."""
         return answers(self.guesser, files, among, top, thread_pool(self.config.workers), skip=skip)

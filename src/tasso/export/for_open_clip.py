@@ -50,7 +50,8 @@ def write_open_clip(clip: Clip, place: Path, folder: Path) -> str:
     shutil.copyfile(clip.vocabulary, place / clip.vocabulary.name)
     return README + (
         f"\nThe config names the vocabulary `{clip.vocabulary.name}` by its full path, because open_clip looks for a "
-        "relative one in\nthe working directory. After moving the folder, change `bpe_path` in `open_clip_config.json`.\n"
+        "relative one in\nthe working directory. After moving the folder, change `bpe_path` in "
+        "`open_clip_config.json`.\n"
     )
 
 

@@ -78,20 +78,21 @@ def _without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _check_mappable(clip: Clip) -> None:
-    def refuse(what: str) -> ModelError:
-        return ModelError(f"export: {clip.spec} has {what}, for which transformers.CLIPModel has no place")
+def _without_place(clip: Clip, what: str) -> ModelError:
+    return ModelError(f"export: {clip.spec} has {what}, for which transformers.CLIPModel has no place")
 
+
+def _check_mappable(clip: Clip) -> None:
     if type(clip.model) is not open_clip.CLIP:
-        raise refuse(f"the form {type(clip.model).__name__}")
+        raise _without_place(clip, f"the form {type(clip.model).__name__}")
     for part, placed in PLACED.items():
         for key, value in (clip.architecture[part] if part else clip.architecture).items():
             if key not in placed and not ("hf_" not in key and value in HARMLESS.get(key, ())):
-                raise refuse(f"{part + '.' if part else ''}{key} = {value!r}")
+                raise _without_place(clip, f"{part + '.' if part else ''}{key} = {value!r}")
     if not isinstance(clip.architecture["vision_cfg"]["layers"], int):
-        raise refuse("a convolutional image tower")
+        raise _without_place(clip, "a convolutional image tower")
     if not isinstance(clip.tokenizer, open_clip.SimpleTokenizer):
-        raise refuse("a tokenizer that is not CLIP's")
+        raise _without_place(clip, "a tokenizer that is not CLIP's")
 
 
 def _config(clip: Clip, activation: str) -> dict[str, Any]:
@@ -132,12 +133,10 @@ def mapped_weights(state: Mapping[str, Tensor], clip: Clip) -> dict[str, Tensor]
     """open_clip's tensors under transformers' names; a tensor without a place is an error."""
     mapped: dict[str, Tensor] = {}
     for name, tensor in state.items():
+        if name not in _SINGLE and ".resblocks." not in name:
+            raise _without_place(clip, f"a tensor {name!r}")
         for new, part in _renamed(name, tensor.detach().cpu()):
             mapped[new] = part.contiguous().clone()
-        if name not in _SINGLE and ".resblocks." not in name:
-            raise ModelError(
-                f"export: {clip.spec} has a tensor {name!r}, for which transformers.CLIPModel has no place"
-            )
     return mapped
 
 
