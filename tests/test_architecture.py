@@ -10,9 +10,9 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
     "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "halves", "clip",
-    "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
-    "metrics", "runs", "tracking", "learner", "trained", "export", "sweep", "bench", "report", "paper", "datasets",
-    "demo", "cli",
+    "inference", "pictures", "guesses", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment",
+    "evaluation", "metrics", "runs", "tracking", "learner", "trained", "export", "sweep", "bench", "report", "paper",
+    "merge", "serve", "datasets", "demo", "cli",
 ]  # fmt: skip
 
 

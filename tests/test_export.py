@@ -1,7 +1,11 @@
-"""What is exported loads in plain open_clip and gives the same embeddings."""
+"""What is exported loads in the foreign library alone and gives the same embeddings."""
 
 from __future__ import annotations
 
+import builtins
+import json
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +13,13 @@ import open_clip
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 import tasso
 from tasso.cli import main
 from tasso.clip import Clip, load_clip
-from tasso.errors import RunError
-from tasso.export import export_open_clip
+from tasso.errors import ConfigError, ModelError, RunError
+from tasso.export import FORMATS, Source, export_model, export_open_clip, open_source
 from tasso.images.views import normalise, resize_and_centre
 from tasso.tasks import atlas
 
@@ -34,6 +39,68 @@ def same_embeddings(clip: Clip, folder: Path) -> None:
         torch.testing.assert_close(clip.encode_texts(TEXTS), model.encode_text(tokenizer(TEXTS), normalize=True))
 
 
+def follow_readme(folder: Path, picture: Path) -> dict[str, Any]:
+    """What the code in the folder's README leaves behind: someone without tasso does no more."""
+    [code] = re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert "tasso" not in code
+    names: dict[str, Any] = {}
+    exec(code.replace("FOLDER", str(folder)).replace("PICTURE", str(picture)).replace("TEXTS", repr(TEXTS)), names)
+    return names
+
+
+def picture_of_its_size(clip: Clip, folder: Path) -> tuple[Path, Tensor]:
+    """A file that is not resized, so that every library has the same pixels, and these pixels."""
+    array = atlas.render("pets", 2, 1, size=clip.preprocess.size)
+    Image.fromarray(array).save(folder / "picture.png")
+    return folder / "picture.png", normalise(
+        torch.from_numpy(array.copy()).permute(2, 0, 1)[None].float() / 255, clip.preprocess
+    )
+
+
+@pytest.fixture(scope="module")
+def quick_gelu(tiny_name: str, tmp_path_factory: pytest.TempPathFactory) -> Clip:
+    """A random model with OpenAI's activation."""
+    torch.manual_seed(0)
+    weights = tmp_path_factory.mktemp("weights") / "weights.pt"
+    torch.save(open_clip.create_model(f"{tiny_name}-quickgelu").state_dict(), weights)
+    return load_clip(f"{tiny_name}-quickgelu", str(weights))
+
+
+# Making ONNX of nano's layers takes half a minute and shows nothing new.
+CASES = [(to, name) for to in FORMATS for name in ("nano", "quick_gelu") if (to, name) != ("onnx", "nano")]
+
+
+@pytest.mark.parametrize(("to", "name"), CASES)
+def test_embeddings_are_the_same_to_who_follows_the_readme(
+    to: str, name: str, quick_gelu: Clip, tmp_path: Path
+) -> None:
+    if to == "hf":
+        pytest.importorskip("transformers", reason="no transformers here: pip install 'tasso[hf]'")
+    if to == "onnx":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            pytest.importorskip(package, reason=f"no {package} here: pip install 'tasso[onnx]'")
+    clip = load_clip("nano") if name == "nano" else quick_gelu
+    path, pixels = picture_of_its_size(clip, tmp_path)
+    export_model(Source(clip, name, "a test"), to, tmp_path / "out")
+    found = follow_readme(tmp_path / "out", path)
+    with torch.no_grad():
+        images, texts = clip.encode_images(pixels), clip.encode_texts(TEXTS)
+    for ours, theirs in ((images, found["image_embedding"]), (texts, found["text_embeddings"])):
+        torch.testing.assert_close(ours, torch.as_tensor(theirs), rtol=0, atol=1e-5)
+    expected = (clip.logit_scale * images @ texts.mT).softmax(-1)
+    torch.testing.assert_close(expected, torch.as_tensor(found["probabilities"]), rtol=0, atol=1e-5)
+    if to in ("torchscript", "onnx"):
+        several = pixels.expand(3, -1, -1, -1).contiguous()
+        encoder = found["image_encoder"]
+        batch = encoder(several) if to == "torchscript" else encoder.run(None, {"pixels": several.numpy()})[0]
+        torch.testing.assert_close(torch.as_tensor(batch), images.expand(3, -1), rtol=0, atol=1e-5)
+        about = json.loads((tmp_path / "out" / "about.json").read_text())
+        assert (about["size"], about["embed_dim"]) == (clip.preprocess.size, clip.dim)
+        files = [file.stat().st_size for file in (tmp_path / "out").glob("*_encoder.*")]
+        numbers = clip.count_parameters()["total"]
+        assert sum(files) < 4 * numbers * 1.25, "each file has its own tower only"
+
+
 def test_nano_with_its_own_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     main(["export", "--model", "nano", "--out", "exported"])
@@ -42,30 +109,100 @@ def test_nano_with_its_own_vocabulary(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(p.name for p in tmp_path.iterdir()) == ["exported"]
 
 
-def test_a_run_keeps_what_it_learned(quick: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_keeps_what_it_learned(
+    quick: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tasso.learn(**quick)
     main(["export", "--run", str(quick["out"]), "--out", str(tmp_path / "exported")])
     same_embeddings(run.clip, tmp_path / "exported")
     start = load_clip(str(quick["model"]))
     assert not torch.equal(start.state("visual")["visual.proj"], run.clip.state("visual")["visual.proj"])
+    # The run may stand alone, and an earlier model of it be meant; without --out the folder has the run's name.
+    monkeypatch.chdir(tmp_path)
+    main(["export", str(quick["out"]), "--after", "dtd", "--to", "torchscript"])
+    assert "exported/run-torchscript/image_encoder.pt" in capsys.readouterr().out
+    earlier = tasso.load(str(quick["out"]), after="dtd").clip
+    path, pixels = picture_of_its_size(earlier, tmp_path)
+    found = follow_readme(tmp_path / "exported" / "run-torchscript", path)["image_embedding"]
+    torch.testing.assert_close(found, earlier.encode_images(pixels), rtol=0, atol=1e-5)
+    assert not torch.allclose(found, run.clip.encode_images(pixels), rtol=0, atol=1e-4)
+    assert "after dtd" in (tmp_path / "exported" / "run-torchscript" / "README.md").read_text()
 
 
-def test_activation_is_kept(tmp_path: Path, tiny_name: str) -> None:
-    torch.manual_seed(0)
-    weights = tmp_path / "weights.pt"
-    torch.save(open_clip.create_model(f"{tiny_name}-quickgelu").state_dict(), weights)
-    clip = load_clip(f"{tiny_name}-quickgelu", str(weights))
-    same_embeddings(clip, export_open_clip(clip, tmp_path / "exported"))
+def test_activation_is_kept(tmp_path: Path, quick_gelu: Clip) -> None:
+    same_embeddings(quick_gelu, export_open_clip(quick_gelu, tmp_path / "exported"))
     again = load_clip(f"local-dir:{tmp_path / 'exported'}")
     assert any(isinstance(m, open_clip.transformer.QuickGELU) for m in again.model.modules())
 
 
+def test_texts_are_split_alike_by_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="no transformers here: pip install 'tasso[hf]'")
+    clip = load_clip("nano")
+    export_model(Source(clip, "nano", "a test"), "hf", tmp_path / "out")
+    tokenizer = transformers.CLIPTokenizer.from_pretrained(tmp_path / "out")
+    names = [name for domain in atlas.DOMAINS.values() for name in domain.class_names]
+    texts = [f"a photo of a {name}." for name in names] + ["It's 10,000  km — très loin!", "A Boeing 737-800's wing"]
+    for text, ours in zip(texts, clip.tokenizer(texts).tolist(), strict=True):
+        end = ours.index(clip.tokenizer.eot_token_id) + 1
+        assert tokenizer(text)["input_ids"] == ours[:end], text
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "complaint"),
+    [
+        ("vision_cfg", "pool_type", "avg", "vision_cfg.pool_type = 'avg'"),
+        ("vision_cfg", "ls_init_value", 0.1, "vision_cfg.ls_init_value = 0.1"),
+        ("vision_cfg", "timm_model_name", "convnext", "vision_cfg.timm_model_name = 'convnext'"),
+        ("text_cfg", "hf_tokenizer_name", "x/y", "text_cfg.hf_tokenizer_name = 'x/y'"),
+        ("vision_cfg", "layers", [2, 2, 2, 2], "a convolutional image tower"),
+    ],
+)
+def test_what_transformers_has_no_place_for_is_named(
+    tiny_clip: Clip, tmp_path: Path, part: str, key: str, value: Any, complaint: str
+) -> None:
+    pytest.importorskip("transformers", reason="no transformers here: pip install 'tasso[hf]'")
+    tiny_clip.architecture[part][key] = value
+    with pytest.raises(ModelError, match=re.escape(complaint)):
+        export_model(Source(tiny_clip, "x", "x"), "hf", tmp_path / "out")
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_what_is_missing_is_named(tiny_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name.split(".")[0] in ("transformers", "onnx"):
+            raise ImportError(name)
+        return whole(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for to in ("hf", "onnx"):
+        with pytest.raises(ModelError, match=re.escape(f"pip install 'tasso[{to}]'")):
+            export_model(Source(tiny_clip, "x", "x"), to, tmp_path / "out")
+    with pytest.raises(ConfigError, match="no format 'gguf'"):
+        export_model(Source(tiny_clip, "x", "x"), "gguf", tmp_path / "out")
+
+
+def test_class_means_are_left_behind_and_that_is_said(
+    quick: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasso.learn(**{**quick, "method": {"name": "icarl", "memory": 12, "classifier": "nearest-mean"}, "limit_tasks": 1})
+    source = open_source(Path(str(quick["out"])))
+    with caplog.at_level(logging.WARNING, "tasso"):
+        export_model(source, "open_clip", tmp_path / "out")
+    assert "NearestMean of iCaRL is not part of the exported model" in caplog.text
+    assert "**Not in here:** NearestMean of iCaRL" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_full_folders_are_left_alone(tiny_clip: Clip, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(RunError, match="exists and is not empty"):
-        export_open_clip(tiny_clip, tmp_path)
+    for folder in (tmp_path, tmp_path / "mine.txt"):
+        with pytest.raises(RunError, match="exists and is not empty"):
+            export_open_clip(tiny_clip, folder)
+    with pytest.raises(RunError, match="cannot make the folder"):
+        export_open_clip(tiny_clip, tmp_path / "mine.txt" / "below" / "x")
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
-    for words in ([], ["--run", "x", "--model", "nano"]):
+    for words in ([], ["--run", "x", "--model", "nano"], ["x", "--run", "x"]):
         with pytest.raises(SystemExit):
             main(["export", *words, "--out", str(tmp_path / "x")])
         assert "give either --run or --model" in capsys.readouterr().err

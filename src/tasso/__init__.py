@@ -46,8 +46,8 @@ def evaluate(run: str | Path | None = None, after: str | None = None, **options:
     return evaluate_model(evaluation_config(options, folder, "evaluate"), folder, after)
 
 
-def load(run: str | Path) -> Run:
-    """A run folder: its results and its model."""
+def load(run: str | Path, *, after: str | None = None, device: str = "auto") -> Run:
+    """A run folder: its results and its model, the latest one or that after the task named (`0`: before all tasks)."""
     from tasso.trained import Run
 
-    return Run(run)
+    return Run(run, after=after, device=device)

@@ -36,7 +36,10 @@ USAGE = """usage: tasso COMMAND [options]
   sweep     many runs: methods × sequences × seeds × options, on this machine or on a cluster
   paper     the runs behind the paper's tables and figures, on any benchmark, and the tables
   report    tables, figures and an HTML page from run folders
-  export    a run's model, or any other, as a folder that plain open_clip loads
+  classify  what a run's model says about pictures
+  serve     a local page: drop a picture, see what the models before and after each task say
+  export    a run's model, or any other, for open_clip, transformers, TorchScript or ONNX
+  merge     the weights between two models, and the accuracy along the way
   data      prepare: get the paper's data sets; check: look through a benchmark's data; pack: decode it once
   bench     speed of steps, pictures, evaluation and whole sequences, with random weights
   demo      the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks
@@ -55,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     commands: dict[str, Callable[[list[str]], None]] = {
         "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "sweep": sweep, "paper": paper,
-        "report": report, "export": export, "data": data, "bench": bench, "demo": demo,
+        "report": report, "classify": classify, "serve": serve, "export": export, "merge": merge, "data": data,
+        "bench": bench, "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
@@ -277,22 +281,116 @@ def report(words: list[str]) -> None:
         log.info("report: %s", write_report(runs, values["out"]))
 
 
-def export(words: list[str]) -> None:
-    """tasso export"""
-    from tasso.clip import load_clip
-    from tasso.export import export_open_clip
+def classify(words: list[str]) -> None:
+    """tasso classify RUN PICTURE …"""
+    from tasso.guesses import MEANING
+    from tasso.pictures import find_pictures
+    from tasso.progress import progress
     from tasso.trained import Run
 
-    parser = _parser("tasso export", "Write a model as a folder that plain open_clip loads.")
-    parser.add_argument("--run", type=Path | None, default=None, help="export this run's latest model")
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in ("model", "pretrained")])
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser = _parser("tasso classify", "What a run's model says about pictures.")
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("pictures", type=str, nargs="+", help="files, folders or patterns")
+    parser.add_argument("--task", type=str | None, default=None, help="choose among this task's classes [all tasks']")
+    parser.add_argument("--classes", type=str | None, default=None, help="choose among these names, with commas")
+    _add_after(parser)
+    parser.add_argument("--top", type=int, default=5, help="guesses a picture [5]")
+    parser.add_argument("--json", type=bool, default=False, help="print one JSON object a picture")
+    parser.add_argument(
+        "--unreadable", type=Literal["skip", "error"], default="skip",
+        help="files that are no pictures: go on and exit with 1, or stop at the first [skip]",
+    )  # fmt: skip
+    _add_device(parser)
+    values = _values(parser, words, flags=["--json"])
+    trained = Run(values["run"], after=values["after"], device=values["device"])
+    among = trained.candidates(values["task"], _split(values["classes"]))
+    files = find_pictures(values["pictures"])
+    # A bar in the terminal takes standard output for itself while it is there: what is printed goes around it, and
+    # where both are the same terminal it waits.
+    output, lines, unreadable = sys.stdout, list[str](), 0
+    with progress("classifying", len(files)) as advance:
+        for answer in trained.answers(files, among, values["top"], skip=values["unreadable"] == "skip"):
+            unreadable += bool(answer.error)
+            lines += [json.dumps(answer.to_dict(), ensure_ascii=False)] if values["json"] else answer.lines()
+            if not output.isatty():
+                print(*lines, sep="\n", file=output)
+                lines.clear()
+            advance(1, "")
+    if lines:
+        print(*lines, sep="\n")
+    log.info("%s; %s. %s", trained.stage, among, MEANING)
+    if unreadable:
+        print(f"tasso: {unreadable} of {len(files)} files could not be read as pictures", file=sys.stderr)
+        sys.exit(1)
+
+
+def serve(words: list[str]) -> None:
+    """tasso serve RUN"""
+    from tasso.serve import serve_run
+
+    parser = _parser("tasso serve", "A local page that shows what a run's models say about a picture.")
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--host", type=str, default="127.0.0.1", help="address to listen on [127.0.0.1: this machine]")
+    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one [8000]")
+    parser.add_argument("--max-mib", type=float, default=20.0, help="largest file that is accepted, in MiB [20]")
+    _add_device(parser)
     values = _values(parser, words)
-    if (values["run"] is None) == (values["model"] is None):
-        raise ConfigError("export: give either --run or --model")
-    clip = Run(values["run"]).plain_clip() if values["run"] else load_clip(values["model"], values["pretrained"])
-    folder = export_open_clip(clip, values["out"])
-    print(f'open_clip.create_model_and_transforms("local-dir:{folder}")')
+    serve_run(values["run"], values["host"], values["port"], values["max_mib"], values["device"])
+
+
+def export(words: list[str]) -> None:
+    """tasso export RUN"""
+    from tasso.export import FORMATS, export_model, open_source
+
+    parser = _parser("tasso export", "Write a model as a folder that other libraries load.")
+    parser.add_argument("folder", type=Path | None, nargs="?", default=None, help="run folder")
+    parser.add_argument("--run", type=Path | None, default=None, help="the same, as an option")
+    _add_after(parser)
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in ("model", "pretrained")])
+    parser.add_argument("--to", type=Literal[tuple(FORMATS)], default="open_clip", help="format [open_clip]")
+    parser.add_argument("--out", type=Path | None, default=None, help="folder to write [exported/NAME-FORMAT]")
+    values = _values(parser, words)
+    given = [values[key] for key in ("folder", "run", "model") if values[key] is not None]
+    if len(given) != 1:
+        raise ConfigError("export: give either --run or --model (a run folder needs no --run before it)")
+    source = open_source(values["folder"] or values["run"], values["after"], values["model"], values["pretrained"])
+    folder = export_model(source, values["to"], values["out"])
+    print(FORMATS[values["to"]].usage.replace("FOLDER", str(folder)))
+
+
+def merge(words: list[str]) -> None:
+    """tasso merge A B"""
+    from tasso.learner import EVALUATION_OPTIONS
+    from tasso.merge import merge_into, sweep_between
+
+    parser = _parser("tasso merge", "The weights (1 − α)·A + α·B of two models, and the accuracy along the way.")
+    for name in ("a", "b"):
+        parser.add_argument(name, type=str, help="run folder, checkpoint file, MODEL or MODEL:PRETRAINED")
+    parser.add_argument("--alpha", type=float | None, default=None, help="0 is A, 1 is B [0.5 unless --sweep]")
+    parser.add_argument("--sweep", type=str | None, default=None, help="evaluate these values of alpha, with commas")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write: the merged model, or the curve")
+    fields = [f for f in dataclasses.fields(RunConfig) if f.name in EVALUATION_OPTIONS - {"model", "pretrained"}]
+    _add_fields(parser, RunConfig, fields)
+    values = _values(parser, words, flags=_flags(RunConfig))
+    given = {f.name: values[f.name] for f in fields if values[f.name] is not None}
+    if values["sweep"] is not None:
+        if values["alpha"] is not None:
+            raise ConfigError("merge: give either --alpha or --sweep")
+        print("\n".join(sweep_between(values["a"], values["b"], values["sweep"], given, values["out"])))
+        return
+    if given:
+        raise ConfigError(f"merge: --{next(iter(given)).replace('_', '-')} belongs to --sweep")
+    alpha = 0.5 if values["alpha"] is None else values["alpha"]
+    print(f"merged: {merge_into(values['a'], values['b'], alpha, values['out'])}")
+
+
+def _add_after(parser: ArgumentParser) -> None:
+    words = "the model after this task: a name or a number, 0 before all [the latest]"
+    parser.add_argument("--after", type=str | None, default=None, help=words)
+
+
+def _add_device(parser: ArgumentParser) -> None:
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N [auto]")
 
 
 DATA_OPTIONS = (

@@ -37,6 +37,11 @@ class Inference:
     def __init__(self, clip: Clip) -> None:
         self.clip = clip
 
+    @property
+    def shares_decisions(self) -> bool:
+        """Does what it says about a picture depend on the others of its batch?"""
+        return False
+
     def embed(self, pixels: Tensor) -> Embedded:
         """Pictures (normalised pixels), as the model is now; no gradient."""
         self.clip.model.eval()

@@ -504,28 +504,45 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
         after: or the one after this task of the run (its name or its number, from 1).
     """
     config, _ = resolve(config)
-    sequence = load_sequence(config, with_reference=False)
-    device = choose_device(config.device)
-    clip = load_clip(config.model, config.pretrained).to(device, choose_precision(config.precision, device))
+    clip = load_clip(config.model, config.pretrained)
+    evaluator = Evaluator(config, clip)
     checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
-    pool = thread_pool(config.workers)
-    packs = open_packs(config, pool, clip.preprocess)
-    if packs:
-        sequence = packs.packed(sequence, train=False)
-    pixels = [load_pixels(t.test, clip.preprocess, device, pool, config.cache_gib, packs=packs) for t in sequence.tasks]
-    with progress("testing", sum(map(len, pixels))) as advance:
-        rows = accuracy_rows(
-            inference, sequence.tasks, pixels, read_templates(known(config.template)), config.eval_batch_size,
-            lambda n: advance(n, ""),
-        )  # fmt: skip
+    rows = evaluator.rows(inference)
     return {
         "model": str(clip.spec),
         "checkpoint": checkpoint,
         "benchmark": config.benchmark,
-        "tasks": sequence.names,
+        "tasks": evaluator.sequence.names,
         "mtil": rows.mtil,
         "mcil": rows.mcil,
     }
+
+
+class Evaluator:
+    """The test pictures of a benchmark, read once, for any number of models of one kind."""
+
+    def __init__(self, config: RunConfig, clip: Clip) -> None:
+        """`clip` is moved to the device of the evaluation, and tells how the models look at pictures."""
+        config, _ = resolve(config)
+        self.config, device = config, choose_device(config.device)
+        clip.to(device, choose_precision(config.precision, device))
+        self.sequence = load_sequence(config, with_reference=False)
+        pool = thread_pool(config.workers)
+        packs = open_packs(config, pool, clip.preprocess)
+        if packs:
+            self.sequence = packs.packed(self.sequence, train=False)
+        self.pixels = [
+            load_pixels(task.test, clip.preprocess, device, pool, config.cache_gib, packs=packs)
+            for task in self.sequence.tasks
+        ]
+
+    def rows(self, inference: Inference, what: str = "") -> Rows:
+        """Accuracy on every task in both settings."""
+        with progress(f"testing {what}".rstrip(), sum(map(len, self.pixels))) as advance:
+            return accuracy_rows(
+                inference, self.sequence.tasks, self.pixels, read_templates(known(self.config.template)),
+                self.config.eval_batch_size, lambda n: advance(n, ""),
+            )  # fmt: skip
 
 
 def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str, Inference]:

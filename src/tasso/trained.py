@@ -1,46 +1,38 @@
-"""A run in your hands: its numbers, its model, and what the model says about pictures."""
+"""A run in your hands: its numbers, its models, and what they say about pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from tasso.clip import Clip, load_clip, read_templates
 from tasso.config import known
 from tasso.engine import choose_device, choose_precision
-from tasso.errors import ConfigError, DataError, ModelError, RunError
-from tasso.images.decode import pixels_of, to_rgb
-from tasso.images.views import normalise, resize_and_centre
+from tasso.errors import ModelError, RunError
+from tasso.guesses import BATCH, Answer, Candidates, Guesser, Prediction, answers, candidates
+from tasso.images import thread_pool
 from tasso.inference import Inference
 from tasso.learner import load_checkpoint
 from tasso.methods import METHODS
+from tasso.pictures import Picture, read_picture
 from tasso.runs import RunFolder
-from tasso.tasks.task import Array
 
-Picture = str | Path | Image.Image | Array
+__all__ = ["Picture", "Prediction", "Run"]
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """One guess about one picture. `task` is empty for classes that the caller named."""
-
-    class_name: str
-    task: str
-    probability: float
+START = "0"  # how to ask for the model before the first task
 
 
 class Run:
-    """A run folder, finished or not."""
+    """A run folder, finished or not, with one of its models: by default that after the latest task learned."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.folder = RunFolder(Path(path))
+    def __init__(self, path: Path | str, *, after: str | None = None, device: str = "auto") -> None:
+        """`after`: the task (name or number) after which the model was saved; `0` is the model before all tasks."""
+        self.folder, self.after, self.device = RunFolder(Path(path)), after, device
         results = self.folder.read_results()
         if results is None:
             raise RunError(f"{path}: no results.json here; is it a run folder?")
@@ -58,8 +50,30 @@ class Run:
         return list(self.results["tasks"])
 
     @property
+    def class_names(self) -> dict[str, list[str]]:
+        """Class names by task."""
+        return dict(self.results["class_names"])
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The prompts that class names are put into."""
+        return read_templates(known(self.config.template))
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """Learned tasks whose model is still there: sweeps remove some or all."""
+        learned = self.tasks[: len(self.results["per_task"])]
+        return [task for index, task in enumerate(learned) if self.folder.has_checkpoint(index, task)]
+
+    @property
+    def stage(self) -> str:
+        """Which of the run's models this is, in words."""
+        task = self._loaded[0]
+        return f"model after {task}" if task is not None else "model before all tasks"
+
+    @property
     def clip(self) -> Clip:
-        """The model after the latest task learned."""
+        """The model."""
         return self.inference.clip
 
     def plain_clip(self) -> Clip:
@@ -67,18 +81,53 @@ class Run:
         method = METHODS[self.results["method"]]
         if not method.plain_model:
             raise ModelError(
-                f"{self.folder.path}: {method.title} adds modules of its own to the model, which open_clip cannot "
-                "load; use it through tasso.load"
+                f"{self.folder.path}: {method.title} adds modules of its own to the model, which no other library "
+                "can load; use it through tasso.load"
             )
         return self.clip
 
-    @cached_property
+    @property
+    def left_behind(self) -> str:
+        """What the model alone does not have of how this run compares pictures with classes, in words."""
+        if type(self.inference) is Inference:
+            return ""
+        return f"{type(self.inference).__name__} of {METHODS[self.results['method']].title}"
+
+    @property
     def inference(self) -> Inference:
-        """How the model after the latest task learned compares pictures with classes."""
-        device = choose_device("auto")
+        """How the model compares pictures with classes."""
+        return self._loaded[1]
+
+    @cached_property
+    def _loaded(self) -> tuple[str | None, Inference]:
+        return self._load(self._pretrained(), self.after)
+
+    def _pretrained(self) -> Clip:
+        # The precision is that of this machine, not of the one that the run was learned on.
+        device = choose_device(self.device)
         clip = load_clip(self.config.model, self.config.pretrained)
-        clip.to(device, choose_precision(self.config.precision, device))
-        return load_checkpoint(clip, self.folder)[1]
+        return clip.to(device, choose_precision("auto", device))
+
+    def _load(self, clip: Clip, after: str | None) -> tuple[str | None, Inference]:
+        if after == START and START not in self.tasks:
+            return None, Inference(clip)
+        return load_checkpoint(clip, self.folder, after)
+
+    def stages(self) -> Iterator[tuple[str | None, Guesser]]:
+        """The models that are there, each with the task that it learned last; first the one before all tasks."""
+        start, templates = self._pretrained(), self.templates
+        yield None, Guesser(Inference(start), templates)
+        for task in self.checkpoints:
+            yield task, Guesser(self._load(start.copy(), task)[1], templates)
+
+    @cached_property
+    def guesser(self) -> Guesser:
+        """The model with its prompts."""
+        return Guesser(self.inference, self.templates)
+
+    def candidates(self, task: str | None = None, classes: Sequence[str] | None = None) -> Candidates:
+        """The classes of one task, of all tasks of the run, or any others by name."""
+        return candidates(self.class_names, task, classes)
 
     def classify(
         self,
@@ -90,52 +139,25 @@ class Run:
     ) -> list[list[Prediction]]:
         """The best guesses for each picture.
 
+        Probabilities are a softmax over the classes at hand: they add up to 1 over these, and say nothing about
+        whether the picture shows one of them at all.
+
         Args:
             pictures: one or more files, PIL images or height × width × 3 arrays of bytes.
             task: only classes of this task; without it, classes of all tasks.
             classes: any class names instead (open vocabulary).
             top: how many guesses a picture.
         """
-        groups, tasks = self._candidates(task, classes)
-        names = [name for group in groups for name in group]
-        owners = [owner for owner, group in zip(tasks, groups, strict=True) for _ in group]
-        templates = read_templates(known(self.config.template))
+        among = self.candidates(task, classes)
         several = [pictures] if isinstance(pictures, (str, Path, Image.Image, np.ndarray)) else list(pictures)
-        guesses = []
-        for picture in several:
-            pixels = torch.from_numpy(_pixels(picture)).permute(2, 0, 1)[None].to(self.clip.device)
-            seen = normalise(resize_and_centre(pixels, self.clip.preprocess), self.clip.preprocess)
-            scores = self.inference.scores(self.inference.embed(seen), groups, templates)[0]
-            best = (self.clip.logit_scale * scores).softmax(-1).topk(min(top, len(names)))
-            guesses.append([
-                Prediction(names[i], owners[i], float(p))
-                for p, i in zip(best.values, best.indices.tolist(), strict=True)
-            ])  # fmt: skip
+        guesses: list[list[Prediction]] = []
+        for start in range(0, len(several), BATCH):  # not all of them decoded at once
+            batch = [read_picture(picture) for picture in several[start : start + BATCH]]
+            guesses += self.guesser.guess(batch, among, top)
         return guesses
 
-    def _candidates(self, task: str | None, classes: Sequence[str] | None) -> tuple[list[list[str]], list[str]]:
-        """Groups of class names, and the task that each group belongs to."""
-        if classes is not None:
-            if not classes:
-                raise ConfigError("classes: give at least one class name")
-            return [list(classes)], [""]
-        learned: dict[str, list[str]] = self.results["class_names"]
-        if task is not None and task not in learned:
-            raise ConfigError(f"task: this run has no task {task!r}. Tasks: {', '.join(learned)}")
-        chosen = [task] if task else list(learned)
-        return [learned[name] for name in chosen], chosen
-
-
-def _pixels(picture: Picture) -> Array:
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
-            raise DataError(
-                f"classify: an array must be height × width × 3 bytes (uint8), not {picture.shape} of {picture.dtype}"
-            )
-        return np.array(picture)  # torch wants an array it may write to
-    if isinstance(picture, Image.Image):
-        return to_rgb(picture)
-    try:
-        return pixels_of(str(picture))
-    except Exception as error:  # as in images.decode
-        raise DataError(f"{picture}: not a readable picture: {error}") from None
+    def answers(
+        self, files: Sequence[Path], among: Candidates, top: int = 1, *, skip: bool = False
+    ) -> Iterator[Answer]:
+        """As `classify`, for any number of files, one by one; with `skip`, those that cannot be read are told so."""
+        return answers(self.guesser, files, among, top, thread_pool(self.config.workers), skip=skip)

@@ -26,6 +26,10 @@ class RoutedInference(Inference):
         self._texts: dict[Key, Tensor] = {}
         self._version = adapters.version
 
+    @property
+    def shares_decisions(self) -> bool:
+        return self.selector.whole_batch
+
     def embed(self, pixels: Tensor) -> Embedded:
         self.clip.model.eval()
         with torch.no_grad():

@@ -1,0 +1,37 @@
+"""A local page that shows what a run's models, before and after each task, say about a picture.
+
+Served by Starlette on uvicorn: two small packages in pure Python, whose own needs (anyio, h11, click) tasso's other
+tools bring anyway. Flask would bring five more and a server that warns against itself; Gradio dozens, and it asks hosts
+of others for fonts and scripts. Nothing here leaves the machine, and nothing that is sent is stored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasso.errors import ConfigError
+from tasso.trained import Run
+
+MIB = 1024 * 1024
+
+
+def serve_run(
+    path: Path, host: str = "127.0.0.1", port: int = 8000, max_mib: float = 20.0, device: str = "auto"
+) -> None:
+    """Serve until Ctrl-C."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise ConfigError("serve: needs starlette and uvicorn: pip install 'tasso[serve]'") from None
+    from tasso.serve.app import make_app
+    from tasso.serve.listen import listen
+    from tasso.serve.models import load_models
+
+    if not 0 < max_mib <= 1024:
+        raise ConfigError(f"max_mib: must lie in 0 … 1024, not {max_mib}")
+    with listen(host, port) as (url, run_app):  # before the models are loaded: the port may be taken
+        models = load_models(Run(path, device=device))
+        app = make_app(models, host, int(max_mib * MIB))
+        print(f"{url}  (Ctrl-C ends it)", flush=True)
+        run_app(app)

@@ -1,0 +1,184 @@
+"""Pictures through `tasso classify` and `Run.classify`: what is chosen from, what is printed, what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tasso
+from conftest import draw
+from tasso.cli import main
+from tasso.errors import ConfigError, DataError, ModelError, RunError
+from tasso.guesses import BATCH, candidates
+from tasso.inference import Inference
+from tasso.pictures import find_pictures
+from tasso.trained import Run
+
+LEARNED = {"birds": ["owl", "hen"], "cars": ["van"]}
+
+
+@pytest.fixture(scope="module")
+def run_folder(tiny_model: str, mini_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two tasks. Do not write into it."""
+    out = tmp_path_factory.mktemp("classified") / "run"
+    tasso.learn(
+        benchmark="mtil-mini", data_root=str(mini_root), check_counts=False, model=tiny_model, sequence="dtd,eurosat",
+        steps=2, batch_size=8, reference_batch_size=8, lr=1e-2, method={"name": "tasso", "rank": 6}, device="cpu",
+        out=str(out),
+    )  # fmt: skip
+    return out
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Three pictures and two files that are none."""
+    folder = tmp_path / "pictures"
+    (folder / "more").mkdir(parents=True)
+    for name, label in (("b.png", 0), ("a[1].jpg", 1), ("more/c.PNG", 2)):
+        draw(label, 7, 20 + label).save(folder / name)
+    (folder / "broken.png").write_bytes(b"no picture")
+    (folder / "notes.txt").write_text("not looked at")
+    return folder
+
+
+def test_files_folders_and_patterns(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*words: str) -> list[str]:
+        return [str(path.relative_to(pictures)) for path in find_pictures([str(pictures / word) for word in words])]
+
+    assert found("") == ["a[1].jpg", "b.png", "broken.png", "more/c.PNG"]
+    assert found("b.png", "*.png") == ["b.png", "broken.png"], "each once"
+    assert found("a[1].jpg") == ["a[1].jpg"], "a name that exists is no pattern"
+    assert found("**/*.PNG", "notes.txt") == ["more/c.PNG", "notes.txt"]
+    (pictures / "more" / "loop").symlink_to(pictures)
+    assert found("more") == ["more/c.PNG"]
+    (pictures / ".hidden").mkdir()
+    for word in ("absent.png", "*.gif"):
+        with pytest.raises(DataError, match="no such file or folder"):
+            found(word)
+    with pytest.raises(DataError, match="no pictures in there"):
+        found(".hidden")
+
+
+def test_what_is_chosen_from() -> None:
+    assert str(candidates(LEARNED)) == "3 classes of 2 tasks"
+    assert str(candidates(LEARNED, "cars")) == "1 class of task cars"
+    assert candidates(LEARNED, classes=[" a ", "b", "a", ""]).groups == (("a", "b"),)
+    assert str(candidates(LEARNED, classes=["a"])) == "1 class named by you"
+    for words, complaint in (({"task": "x"}, "no task 'x'"), ({"classes": [" "]}, "at least one class name"),
+                             ({"task": "cars", "classes": ["a"]}, "either classes or a task")):  # fmt: skip
+        with pytest.raises(ConfigError, match=complaint):
+            candidates(LEARNED, **words)  # type: ignore[arg-type]
+
+
+def test_command_prints_guesses_and_says_what_could_not_be_read(
+    run_folder: Path, pictures: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["classify", str(run_folder), str(pictures), "--top", "2", "--device", "cpu"])
+    assert stop.value.code == 1
+    printed = capsys.readouterr()
+    blocks = f"\n{printed.out}".split(f"\n{pictures}")[1:]
+    assert [block.split("\n")[0] for block in blocks] == ["/a[1].jpg", "/b.png", "/broken.png", "/more/c.PNG"]
+    assert "not a readable picture" in blocks[2]
+    assert all(block.count(" %  ") == 2 for block in (blocks[0], blocks[1], blocks[3]))
+    assert "1 of 4 files could not be read as pictures" in printed.err
+    assert "model after eurosat; 6 classes of 2 tasks" in caplog.text
+    assert "softmax over these classes alone" in caplog.text
+    with pytest.raises(SystemExit) as stop:
+        main(["classify", str(run_folder), str(pictures), "--unreadable", "error"])
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    assert "broken.png: not a readable picture" in printed.err
+    assert not printed.out
+
+
+def test_json_is_what_python_says(run_folder: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(pictures / "b.png"), str(pictures / "more" / "c.PNG")]
+    main(["classify", str(run_folder), *files, "--json", "--task", "dtd", "--top", "9"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["picture"] for line in lines] == files
+    run = tasso.load(run_folder)
+    for line, guesses in zip(lines, run.classify(files, task="dtd", top=9), strict=True):
+        assert line["predictions"] == [guess.to_dict() for guess in guesses]
+        assert {guess["task"] for guess in line["predictions"]} == {"dtd"}
+        assert sum(guess["probability"] for guess in line["predictions"]) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(SystemExit):
+        main(["classify", str(run_folder), str(pictures), "--json", "--classes", "red thing, blue thing", "--top", "1"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [set(line) for line in lines].count({"picture", "error"}) == 1
+    named = [line["predictions"] for line in lines if "predictions" in line]
+    assert {len(guesses) for guesses in named} == {1}
+    assert all(guesses[0]["task"] is None and guesses[0]["class"].endswith("thing") for guesses in named)
+
+
+def test_the_model_after_each_task_and_before_all(run_folder: Path, tiny_model: str) -> None:
+    picture = draw(1, 5)
+
+    def shares(**options: Any) -> list[float]:
+        guesses = tasso.load(run_folder, **options).classify(picture, top=6)[0]
+        return [guess.probability for guess in sorted(guesses, key=lambda guess: (guess.task, guess.class_name))]
+
+    before, first, last = shares(after="0"), shares(after="dtd"), shares()
+    assert shares(after="1") == first
+    assert shares(after="eurosat", device="cpu") == last
+    assert before != first != last != before
+    run = Run(run_folder)
+    assert [(task, guesser.guess([_pixels(picture)], run.candidates(), 6)[0][0].probability) for task, guesser
+            in run.stages()] == [(None, max(before)), ("dtd", max(first)), ("eurosat", max(last))]  # fmt: skip
+    with pytest.raises(ConfigError, match="learned no task 'pets'"):
+        shares(after="pets")
+    with pytest.raises(ConfigError, match="top: must be at least 1"):
+        run.classify(picture, top=0)
+
+
+def _pixels(picture: Any) -> Any:
+    from tasso.pictures import read_picture
+
+    return read_picture(picture)
+
+
+def test_more_than_a_batch_comes_in_order(run_folder: Path) -> None:
+    run = tasso.load(run_folder)
+    several = [draw(number, number) for number in range(BATCH + 3)]
+    together = run.classify(several)
+    for place in (0, 1, BATCH - 1, BATCH, BATCH + 2):
+        alone = run.classify(several[place])[0][0]
+        assert (alone.class_name, alone.task) == (together[place][0].class_name, together[place][0].task)
+        assert alone.probability == pytest.approx(together[place][0].probability, abs=1e-5)
+    assert run.classify([]) == []
+
+
+def test_who_shares_decisions_sees_one_picture_at_a_time(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, sizes = tasso.load(run_folder), list[int]()
+    embed = Inference.embed
+
+    def counted(self: Inference, pixels: torch.Tensor) -> Any:
+        sizes.append(len(pixels))
+        return embed(self, pixels)
+
+    monkeypatch.setattr(Inference, "embed", counted)
+    run.classify([draw(0, 0)] * 3)
+    monkeypatch.setattr(Inference, "shares_decisions", True)
+    run.classify([draw(0, 0)] * 3)
+    assert sizes == [3, 1, 1, 1]
+
+
+def test_damaged_weights_are_told(run_folder: Path) -> None:
+    run = tasso.load(run_folder)
+    with torch.no_grad():
+        run.clip.parameters_of("visual")["visual.proj"].fill_(torch.nan)
+    with pytest.raises(ModelError, match="weights damaged"):
+        run.classify(draw(0, 0))
+
+
+def test_no_run_no_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RunError, match="is it a run folder"):
+        tasso.load(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["classify", str(tmp_path), "x.png"])
+    assert stop.value.code == 2
+    assert "is it a run folder" in capsys.readouterr().err
