@@ -40,11 +40,6 @@ def test_core_imports_without_command_line_libraries() -> None:
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        optional = "jsonargparse rich matplotlib ray submitit scipy tensorboard wandb mlflow".split()
-        if name.split(".")[0] in optional:
-            raise ImportError(name)
-sys.meta_path.insert(0, Refuse())
-import tasso, tasso.learner, tasso.trained, tasso.report, tasso.sweep.carry_out, tasso.paper.evaluation
-import tasso.datasets.check
+@@
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -93,7 +93,8 @@ def test_command_prints_guesses_and_says_what_could_not_be_read(
     assert stop.value.code == 2
     printed = capsys.readouterr()
     assert "broken.png: not a readable picture" in printed.err
-    assert not printed.out
+    assert "b.png\n" in printed.out, "what came before it was told"
+    assert "c.PNG" not in printed.out
 
 
 def test_json_is_what_python_says(run_folder: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,6 +140,18 @@ def _pixels(picture: Any) -> Any:
     from tasso.pictures import read_picture
 
     return read_picture(picture)
+
+
+def test_models_with_modules_of_their_own_stand_side_by_side(quick: dict[str, Any]) -> None:
+    from test_methods import options_for
+
+    run = tasso.learn(**{**quick, "method": options_for("moe-adapters"), "steps": 2})
+    picture, among = _pixels(draw(1, 5)), run.candidates()
+    found = {task: guesser.guess([picture], among, 6)[0] for task, guesser in run.stages()}
+    for task, guesses in found.items():
+        expected = tasso.load(run.folder.path, after=task or "0").classify(picture, top=6)[0]
+        assert guesses == expected, task
+    assert list(found) == [None, "dtd", "eurosat"]
 
 
 def test_more_than_a_batch_comes_in_order(run_folder: Path) -> None:

@@ -128,9 +128,9 @@ def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixtu
             assert not any(cell.startswith("`") for cell in cells), f"{name} has no default of its own"
         else:
             assert f"`{shown(default)}`" in cells, f"docs/guide.md: default of {name} is {shown(default)}, not {cells}"
-    # Options of many runs that are not those of one.
+    # Options of other commands that are not those of a run.
     own: set[str] = set()
-    for command in ("sweep", "paper", "data"):
+    for command in ("sweep", "paper", "data", "classify", "serve", "export", "merge"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         own |= set(re.findall(r"--([a-z][a-z-]*)", capsys.readouterr().out))

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -49,13 +50,9 @@ def run_folder(tiny_model: str, mini_root: Path, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 def url(run_folder: Path) -> Iterator[str]:
     """The server in a thread of this process."""
-    from uvicorn import Server
-
     app = make_app(load_models(tasso.load(run_folder)), "127.0.0.1", MOST)
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        server: Server = server_for(app)
+        server = server_for(app)
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
         yield f"http://127.0.0.1:{bound.getsockname()[1]}/"  # the socket listens: who comes early waits
@@ -104,6 +101,7 @@ def test_all_models_that_are_there(url: str, run_folder: Path) -> None:
         ("", b"no picture at all", 415, "not a picture"),
         ("", b"", 415, "not a picture"),
         ("", png()[:60], 415, "not a picture"),
+        ("", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "not a picture"),
         ("", b"x" * (MOST + 1), 413, "larger than the 0.191 MiB"),
         ("task=birds", png(), 400, "no task 'birds'"),
         ("classes=%20,", png(), 400, "at least one class name"),

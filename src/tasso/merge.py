@@ -16,7 +16,7 @@ from tasso.clip import LOCAL, Clip, load_clip
 from tasso.config import from_dict
 from tasso.errors import ConfigError, ModelError, RunError
 from tasso.export import Source, export_model, open_source
-from tasso.export.folder import new_folder
+from tasso.export.folder import check_new, new_folder
 from tasso.files import write_text
 from tasso.inference import Inference
 from tasso.learner import EVALUATION_OPTIONS, Evaluator
@@ -132,6 +132,7 @@ def _check_alpha(alpha: float) -> None:
 def merge_into(first: str, second: str, alpha: float, folder: Path) -> Path:
     """Write the model between two others to a new folder, for open_clip and for `--model local-dir:FOLDER`."""
     _check_alpha(alpha)
+    check_new(folder, "merge")
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
     clip = merged(a, b, alpha)
     story = f"{1 - alpha:g} × ({a_name}) + {alpha:g} × ({b_name})"
@@ -146,23 +147,23 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
         options: of the evaluation; what is left open is as in the run that B, else A, comes from.
     """
     values = _parse(alphas)
+    check_new(folder, "merge")
     require_matplotlib()
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
     check_same_kind(a, b)
     config = from_dict({**_options_of_run(first), **_options_of_run(second), **options}, "merge")
-    with new_folder(folder, "merge") as place:
-        evaluator = Evaluator(config, a)  # moves A to the device
-        b.to(a.device)
-        rows = []
-        for alpha in values:
-            found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
-            rows.append({"alpha": alpha, **found.settings()})
-        about = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
-        curve = {**about, "rows": rows}
+    evaluator = Evaluator(config, a)  # moves A to the device
+    b.to(a.device)
+    rows = []
+    for alpha in values:
+        found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
+        rows.append({"alpha": alpha, **found.settings()})
+    about = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
+    curve = {**about, "rows": rows}
+    with new_folder(folder, "merge") as place, drawing():
         write_text(place / "curve.json", json.dumps(curve, indent=1) + "\n")
         write_text(place / "curve.csv", _csv(curve))
-        with drawing():
-            save(draw(curve), place, "curve")
+        save(draw(curve), place, "curve")
     return _table(curve)
 
 

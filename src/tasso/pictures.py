@@ -23,6 +23,10 @@ SUFFIXES = frozenset({
 })  # fmt: skip
 
 
+# What a picture that somebody sends may be. Pillow reads more, but hands some of it to other programs (EPS).
+SENT = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+
+
 def find_pictures(words: Iterable[str | Path]) -> list[Path]:
     """The files that the words mean, each once: files, folders with all that is in them, or patterns (`*`, `?`, `**`).
 
@@ -72,13 +76,16 @@ def read_picture(picture: Picture) -> Array:
 
 def read_upload(content: bytes, most_pixels: int) -> Array:
     """Pixels of a picture that somebody sent; one that would be huge when decoded is refused before it is."""
+    Image.init()  # else not all formats are known yet
     try:
-        with Image.open(io.BytesIO(content)) as picture:
+        with Image.open(io.BytesIO(content), formats=[name for name in SENT if name in Image.OPEN]) as picture:
             width, height = picture.size
             if width * height > most_pixels:
                 raise DataError(f"{width} × {height} pixels are more than the {most_pixels:,} that are allowed")
             return to_rgb(picture)
     except DataError:
         raise
+    except Image.DecompressionBombError:  # Pillow's own limit
+        raise DataError(f"this picture has far more than the {most_pixels:,} pixels that are allowed") from None
     except Exception:  # what Pillow says is about bytes and objects, and no help to who sent them
         raise DataError("this is not a picture, or a damaged one") from None

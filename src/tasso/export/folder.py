@@ -10,11 +10,16 @@ from pathlib import Path
 from tasso.errors import RunError
 
 
+def check_new(folder: Path, what: str = "export") -> None:
+    """Raise a RunError if there is something already."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{what}: {folder} exists and is not empty")
+
+
 @contextlib.contextmanager
 def new_folder(folder: Path, what: str = "export") -> Iterator[Path]:
     """A place to write into, which becomes `folder` in the end. A folder with something in it is left alone."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{what}: {folder} exists and is not empty")
+    check_new(folder, what)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

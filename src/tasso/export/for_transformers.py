@@ -87,7 +87,7 @@ def _check_mappable(clip: Clip) -> None:
         raise _without_place(clip, f"the form {type(clip.model).__name__}")
     for part, placed in PLACED.items():
         for key, value in (clip.architecture[part] if part else clip.architecture).items():
-            if key not in placed and not ("hf_" not in key and value in HARMLESS.get(key, ())):
+            if key not in placed and value not in HARMLESS.get(key, ()):
                 raise _without_place(clip, f"{part + '.' if part else ''}{key} = {value!r}")
     if not isinstance(clip.architecture["vision_cfg"]["layers"], int):
         raise _without_place(clip, "a convolutional image tower")

@@ -1,8 +1,8 @@
 """A local page that shows what a run's models, before and after each task, say about a picture.
 
 Served by Starlette on uvicorn: two small packages in pure Python, whose own needs (anyio, h11, click) tasso's other
-tools bring anyway. Flask would bring five more and a server that warns against itself; Gradio dozens, and it asks hosts
-of others for fonts and scripts. Nothing here leaves the machine, and nothing that is sent is stored.
+tools bring anyway. Flask is as good a choice, but needs a server beside it; Gradio is far larger, and what its pages
+fetch from other hosts is not ours to say. Nothing here leaves the machine, and nothing that is sent is stored.
 """
 
 from __future__ import annotations
