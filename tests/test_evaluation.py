@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
 from conftest import few_pictures
 from runs_on_disk import draw_coarsely
 from tasso.cli import main
-from tasso.paper.arithmetic import Arithmetic, count_arithmetic, read_arithmetic
+from tasso.paper.arithmetic import count_arithmetic, read_arithmetic
 from tasso.paper.evaluation import make_setup
 from tasso.paper.plans import PLANS
 from tasso.report import ReportError
 
+KEEP = Path(__file__).parent.parent / "tools" / "keep_results.py"
 PLANS_ASKED = ["whole-kd", "matrices", "alignment", "sequences"]
 REFUSING = """
 import sys
@@ -105,6 +108,20 @@ def test_killed_repeated_and_reported_again(
     }
     capsys.readouterr()
 
+    # The tool that writes committed reports does the same, and finds one that is not up to date.
+    tool = run_path(str(KEEP.with_name("results_page.py")))
+    there = tool["write_reports"].__globals__
+    there.update(EVALUATIONS=tmp_path / "evaluations", REPORTS=tmp_path / "reports")
+    shutil.copytree(kept, tmp_path / "evaluations" / "drawn")
+    tables = tool["write_reports"](tmp_path / "reports")
+    assert "| Claim | Outcome |" in tables["verdict-drawn"]
+    assert tool["render"]("<!-- table verdict-drawn -->\nold\n<!-- end -->", tables).count("| not tested on") > 20
+    page = tmp_path / "reports" / "drawn" / "index.html"
+    assert page.is_file()
+    assert not (page.parent / "figures").exists()
+    assert tool["differing"](page.parent, page.parent) == []
+    assert "index.html" in tool["differing"](page.parent, kept)
+
     # Without torch and without matplotlib: everything but the figures, and a word about these.
     bare = tmp_path / "bare"
     done = subprocess.run(
@@ -115,9 +132,6 @@ def test_killed_repeated_and_reported_again(
     assert "No figures: figures need matplotlib" in (bare / "index.md").read_text()
     assert not (bare / "figures").exists()
     assert (bare / "index.html").read_bytes() == one["index.html"]
-
-
-KEEP = Path(__file__).parent.parent / "tools" / "keep_results.py"
 
 
 def test_runs_without_a_record_need_the_options_they_were_made_with(
@@ -160,4 +174,3 @@ def test_arithmetic_of_a_step_is_counted_once(
     (tmp_path / "compute.json").write_text('{"x": {"tflop": "much", "classes": 1}}')
     with pytest.raises(ReportError, match=r"compute\.json: x\.tflop: expected a finite number"):
         read_arithmetic(tmp_path)
-    assert Arithmetic(1.0, 2) != Arithmetic(1.0, 3)

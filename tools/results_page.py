@@ -116,12 +116,11 @@ def render(text: str, more: Mapping[str, str]) -> str:
 def differing(one: Path, other: Path) -> list[str]:
     """Files that are not the same in both folders."""
     files = {path.relative_to(folder) for folder in (one, other) for path in folder.rglob("*") if path.is_file()}
-    pairs = {file: (one / file, other / file) for file in sorted(files)}
-    return [
-        str(file)
-        for file, (a, b) in pairs.items()
-        if not (a.is_file() and b.is_file()) or a.read_bytes() != b.read_bytes()
-    ]
+
+    def content(folder: Path, file: Path) -> bytes | None:
+        return (folder / file).read_bytes() if (folder / file).is_file() else None
+
+    return [str(file) for file in sorted(files) if content(one, file) != content(other, file)]
 
 
 def main() -> None:

@@ -61,9 +61,12 @@ def tally(found: Sequence[Verdict]) -> str:
     """How many claims have which outcome, in a sentence; open questions are not the paper's claims."""
     counts = Counter(verdict.outcome for verdict in found if not verdict.question)
     words = {
-        HOLDS: "hold", FAILS: "do not hold", CLOSE: "are too close to tell", UNTESTED: "are not tested",
-    }  # fmt: skip
-    parts = [f"{counts[outcome]} {words[outcome]}" for outcome in OUTCOMES if counts[outcome]]
+        HOLDS: ("holds", "hold"),
+        FAILS: ("does not hold", "do not hold"),
+        CLOSE: ("is too close to tell", "are too close to tell"),
+        UNTESTED: ("is not tested", "are not tested"),
+    }
+    parts = [f"{counts[outcome]} {words[outcome][counts[outcome] != 1]}" for outcome in OUTCOMES if counts[outcome]]
     said = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
     return f"Of {sum(counts.values())} claims of the paper, {said} on this benchmark."
 

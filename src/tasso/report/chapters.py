@@ -29,7 +29,6 @@ class Folded:
     remark: str = ""
     large: bool = False
     open: bool = False
-    setting: Setting | None = None
 
 
 Part: TypeAlias = Html | Shown | Folded

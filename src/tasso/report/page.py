@@ -180,7 +180,7 @@ class _Page:
             summary = element("summary", element("h3", words) if part.large else words)
             content = element("div", *map(self._part, part.parts), class_="folded")
             kind = "comparison" if part.large else None
-            return element("details", summary, content, class_=kind, open=part.open, data_setting=part.setting)
+            return element("details", summary, content, class_=kind, open=part.open)
         return part
 
     # -- tables ------------------------------------------------------------------------------------------------
