@@ -345,6 +345,8 @@ def test_zips(mini_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_benchmark_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     for more, message in (
+        (["--benchmark", "atlas", "--tolerance", "-1"], "tolerance: must be"),
+        (["--benchmark", "atlas", "--tolerance", "nan"], "tolerance"),
         (["--benchmark", "mtil2"], "benchmark: no 'mtil2'"),
         (["--benchmark", "mtil"], "--data-root"),
     ):

@@ -33,7 +33,7 @@ from conftest import draw
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.datasets import RECIPES, archives, layouts, sources, unpack
-from tasso.datasets.prepare import Options, Outcome, prepare, read_record
+from tasso.datasets.prepare import Options, Outcome, plan, prepare, read_record
 from tasso.datasets.splits import Listing, apply, read_coop_split
 from tasso.errors import DataError
 from tasso.images.decode import decode
@@ -373,6 +373,7 @@ def test_a_zip_in_the_authors_layout_is_left_alone(tmp_path: Path) -> None:
     given = {"data": {"train": [["a.jpg", 0]]}, "class_names": ["stripes"]}
     replicas.zipped(tmp_path / "dtd.zip", {"dtd/dtd_annotations.json": json.dumps(given).encode()})
     assert one(tmp_path, "dtd").split == "as given"
+    assert plan(["dtd"], tmp_path, LAX) == [f"dtd: {tmp_path / 'dtd.zip'} is there already"]
     assert not (tmp_path / "dtd").exists()
 
 
@@ -911,6 +912,8 @@ def test_the_command_as_json_and_its_errors(tmp_path: Path, capsys: pytest.Captu
     assert found["counts"] == {"classes": 3, "train": 15, "val": 6, "test": 9}
     for words, message in (
         (["prepare", "dtd2", "--root", str(tmp_path)], "no data set 'dtd2'"),
+        (["prepare", "dtd", "--root", str(tmp_path), "--reference-images", "-1"], "reference_images: must not be"),
+        (["prepare", "dtd", "--root", str(tmp_path), "--split-seed", "-1"], "split_seed: must not be negative"),
         (["unpack"], "data: no 'unpack'"),
     ):
         with pytest.raises(SystemExit) as stop:

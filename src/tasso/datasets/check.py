@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +56,8 @@ def check(config: RunConfig, *, quick: bool, with_model: bool, tolerance: float)
         with_model: compare the zero-shot accuracy of the configuration's model with what is known of it.
         tolerance: points that an accuracy may be off.
     """
+    if not 0 <= tolerance < math.inf:
+        raise ConfigError(f"tolerance: must be a number of points, 0 or more, not {tolerance}")
     if config.benchmark not in BENCHMARKS:
         raise ConfigError(f"benchmark: no {config.benchmark!r}. There are: {', '.join(BENCHMARKS)}")
     benchmark = BENCHMARKS[config.benchmark]

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tasso.config import require
 from tasso.datasets.archives import (
     ARCHIVES,
     DOWNLOADING,
@@ -72,6 +73,10 @@ class Options:
     reference_seed: int = 1102
     overwrite: bool = False
 
+    def __post_init__(self) -> None:
+        for key in ("split_seed", "reference_images", "reference_seed"):
+            require(self, key, getattr(self, key) >= 0, "must not be negative")
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -111,7 +116,11 @@ def plan(names: Sequence[str], root: Path, options: Options) -> list[str]:
     for recipe in (RECIPES[name] for name in chosen(names)):
         folder = root / recipe.name
         where = places(folder, options.archives)
-        missing = _missing_trees(recipe, folder, _coop_split(recipe, where), own=_own_annotation(recipe, folder))
+        if _given_zip(recipe, root):
+            said.append(f"{recipe.name}: {_given_zip(recipe, root)} is there already")
+            continue
+        own = _own_annotation(recipe, folder) and not options.overwrite
+        missing = _missing_trees(recipe, folder, _coop_split(recipe, where), own=own)
         archives = [a for a in recipe.archives if any(a.feeds(tree) for tree in missing)]
         if not archives:
             said.append(f"{recipe.name}: pictures are there")
@@ -128,8 +137,7 @@ def plan(names: Sequence[str], root: Path, options: Options) -> list[str]:
 def prepare_one(recipe: Recipe, root: Path, options: Options) -> Outcome:
     """One data set, ready to be read, or an error that says what is missing."""
     folder = root / recipe.name
-    packed = root / f"{recipe.name}.zip"
-    if packed.is_file() and not folder.exists():
+    if packed := _given_zip(recipe, root):
         return Outcome(recipe.name, (f"{packed} is there already",), "as given", _counts(root, recipe))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,6 +156,12 @@ def prepare_one(recipe: Recipe, root: Path, options: Options) -> Outcome:
             how, written = _annotate(recipe, folder, options, split)
             did += [f"wrote {recipe.annotation_file}"] if written else []
     return Outcome(recipe.name, tuple(did) or ("nothing to do",), how, _counts(root, recipe))
+
+
+def _given_zip(recipe: Recipe, root: Path) -> Path | None:
+    """The whole data set as a zip in the authors' layout, which is read as it is."""
+    packed = root / f"{recipe.name}.zip"
+    return packed if packed.is_file() and not (root / recipe.name).exists() else None
 
 
 def _clear(folder: Path) -> None:
