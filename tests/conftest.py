@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -21,6 +22,13 @@ from tasso.tasks.catalogue import MTIL_MINI
 
 # Models this small gain nothing from threads, and threads that wait for each other are slow on a busy machine.
 torch.set_num_threads(1)
+
+# A slow moment of the machine is no fault of what is tested.
+with contextlib.suppress(ImportError):  # tests of the GPU alone do without hypothesis
+    from hypothesis import settings
+
+    settings.register_profile("patient", deadline=None)
+    settings.load_profile("patient")
 
 TINY_CONFIG = {
     "model_cfg": {

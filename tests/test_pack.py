@@ -834,8 +834,8 @@ def test_data_pack(unpacked: dict[str, Any], tmp_path: Path, capsys: pytest.Capt
 def test_data_pack_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, complaint in (
         (["data", "pack", "--benchmark", "atlas"], "pack_dir: where shall the packs lie"),
-        (["data"], "action"),
-        (["data", "unpack", "--pack-dir", str(tmp_path)], "action"),
+        (["data"], "data: which? prepare, check, pack"),
+        (["data", "unpack", "--pack-dir", str(tmp_path)], "data: no 'unpack'"),
         (["data", "pack", "--pack-size", "0", "--pack-dir", str(tmp_path)], "pack_size: must be at least 1"),
     ):
         with pytest.raises(SystemExit) as stop:

@@ -404,7 +404,9 @@ def data(words: list[str]) -> None:
     actions: dict[str, Callable[[list[str]], None]] = {
         "prepare": data_prepare, "check": data_check, "pack": data_pack
     }  # fmt: skip
-    if not words or words[0] in ("-h", "--help"):
+    if not words:
+        raise ConfigError(f"data: which? {', '.join(actions)}")
+    if words[0] in ("-h", "--help"):
         for action in actions.values():
             with contextlib.suppress(SystemExit):  # each parser ends the program when it has shown its help
                 action(["--help"])
