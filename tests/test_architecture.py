@@ -9,9 +9,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
-    "version", "errors", "files", "progress", "processes", "config", "tasks", "images", "towers", "halves", "clip",
-    "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
-    "metrics", "runs", "learner", "trained", "export", "sweep", "report", "paper", "demo", "bench", "cli",
+    "version", "errors", "files", "progress", "processes", "places", "config", "tasks", "images", "towers", "halves", "clip",
+    "similar", "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
+    "metrics", "runs", "learner", "extend", "trained", "export", "sweep", "report", "paper", "demo", "bench", "cli",
 ]  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_core_imports_without_command_line_libraries() -> None:
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("jsonargparse", "rich", "matplotlib", "ray", "submitit"):
+        if name.split(".")[0] in ("jsonargparse", "rich", "matplotlib", "ray", "submitit", "datasets"):
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
 import tasso, tasso.learner, tasso.trained, tasso.report, tasso.sweep.carry_out, tasso.paper.evaluation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import platform
 import re
@@ -29,6 +30,8 @@ MAY_CHANGE = {
     "out", "overwrite", "save_minutes", "save_every", "workers", "device", "eval_batch_size", "data_root", "label",
     "cuda_graphs",
 }  # fmt: skip
+# Options that came later than many runs. Left alone they say nothing, so that names of older runs stay what they are.
+LATER = {"tasks", "shots", "test_share", "split_seed", "reference"}
 
 
 class RunFolder:
@@ -103,7 +106,7 @@ class RunFolder:
 
     def check_same(self, config: RunConfig) -> None:
         """Raise a RunError if this folder holds a run of another configuration."""
-        before, now = (identity(c) for c in (self.read_config(), config))
+        before, now = (_comparable(c) for c in (self.read_config(), config))
         for key in (*before, *now):
             if before.get(key) != now.get(key):
                 raise RunError(
@@ -150,6 +153,12 @@ class RunFolder:
         for file in files[:-1] if which == "last" else files:
             file.unlink(missing_ok=True)
 
+    def take_checkpoint(self, index: int, task: str, other: RunFolder) -> None:
+        """Make another run's checkpoint ours too. Checkpoints are replaced and never changed, so a link will do."""
+        theirs, ours = other.checkpoint_file(index, task), self.checkpoint_file(index, task)
+        if theirs.exists() and not ours.exists():
+            write_atomically(ours, lambda temporary: _link_or_copy(theirs, temporary))
+
     def has_checkpoint(self, index: int, task: str) -> bool:
         """Is there a model after this task?"""
         return self.checkpoint_file(index, task).exists()
@@ -182,9 +191,66 @@ class RunFolder:
 
 def identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run and no other; the method's hyper-parameters are keys of their own."""
+    usual = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name in LATER}
+    return {k: v for k, v in _everything(config).items() if k not in LATER or v != usual[k]}
+
+
+def same_places(one: RunConfig, other: RunConfig) -> bool:
+    """Are own tasks and reference images read from the same places?"""
+    return (one.tasks, one.reference) == (other.tasks, other.reference)
+
+
+def _comparable(config: RunConfig) -> dict[str, Any]:
+    """What must not change while a run goes on. Own pictures may have been moved: it is their list that must stay the
+    same, which `check_data` sees to."""
+    return {
+        **_everything(config),
+        "tasks": [place["name"] for place in config.tasks] if config.tasks else None,
+        "reference": None,
+    }
+
+
+def _everything(config: RunConfig) -> dict[str, Any]:
     options = config.to_dict()
     method = {f"method.{key}": value for key, value in options.pop("method").items()}
     return {**{key: value for key, value in options.items() if key not in MAY_CHANGE}, **method}
+
+
+def check_data(results: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
+    """Raise a RunError if the data of a run are not those it was started with.
+
+    Args:
+        results: of the run; those of earlier versions do not tell.
+        now: what `TaskSequence.contents` says of the data as they are.
+    """
+    advice = "Put back what it was started with, or choose another --out"
+    before = results.get("data", {})
+    for name, then in before.get("tasks", {}).items():
+        found = now["tasks"].get(name, then)
+        counts = [f"{d['classes']} classes, {d['train']} training and {d['test']} test pictures" for d in (then, found)]
+        if counts[0] != counts[1]:
+            raise RunError(
+                f"{where}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
+                f"{counts[1]}. {advice}"
+            )
+        if then != found:
+            raise RunError(
+                f"{where}: the data of task {name!r} have changed: as many pictures as when this run was started, but "
+                f"other files, labels or class names. {advice}"
+            )
+    then, found = (d.get("reference") for d in (before, now))
+    if then and found and then != found:
+        raise RunError(
+            f"{where}: the reference images are not those this run was started with ({then['pictures']} then, "
+            f"{found['pictures']} now). {advice}"
+        )
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except OSError:  # another disk, or a system without links
+        shutil.copyfile(source, target)
 
 
 def to_json(document: Mapping[str, Any]) -> str:

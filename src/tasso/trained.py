@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tasso.clip import Clip, load_clip, read_templates
-from tasso.config import known
+from tasso.clip import Clip, load_clip
+from tasso.config import known, read_templates
 from tasso.engine import choose_device, choose_precision
 from tasso.errors import ConfigError, DataError, ModelError, RunError
 from tasso.images.decode import pixels_of, to_rgb
@@ -97,9 +97,10 @@ class Run:
             top: how many guesses a picture.
         """
         groups, tasks = self._candidates(task, classes)
+        usual, own = read_templates(known(self.config.template)), self.results.get("templates", {})
+        templates = [own.get(owner, usual) for owner in tasks]
         names = [name for group in groups for name in group]
         owners = [owner for owner, group in zip(tasks, groups, strict=True) for _ in group]
-        templates = read_templates(known(self.config.template))
         several = [pictures] if isinstance(pictures, (str, Path, Image.Image, np.ndarray)) else list(pictures)
         guesses = []
         for picture in several:

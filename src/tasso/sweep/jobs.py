@@ -54,7 +54,7 @@ class Job:
         """
         known = resolved_identity(self.options)
         usual = _usual(known["method.name"], known["protocol"])
-        changed = {key: value for key, value in known.items() if value != usual[key] and key != "seed"}
+        changed = {key: value for key, value in known.items() if value != usual.get(key) and key != "seed"}
         if known["protocol"] != "code":
             changed["protocol"] = known["protocol"]
         sequence = "custom"
