@@ -9,9 +9,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
-    "version", "errors", "files", "progress", "processes", "places", "config", "tasks", "images", "towers", "halves", "clip",
-    "similar", "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment", "evaluation",
-    "metrics", "runs", "learner", "extend", "trained", "export", "sweep", "report", "paper", "demo", "bench", "cli",
+    "version", "errors", "files", "progress", "processes", "places", "config", "tasks", "images", "towers", "halves",
+    "clip", "similar", "inference", "synthetic", "subspace", "losses", "methods", "graphs", "engine", "alignment",
+    "evaluation", "metrics", "runs", "learner", "extension", "trained", "export", "sweep", "report", "paper", "demo",
+    "bench", "cli",
 ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def extend(run: str | Path, tasks: Any, out: str | Path | None = None, **options
 
     `tasks` and `options` are those of `tasso extend`. The same call goes on with what was stopped.
     """
-    from tasso.extend import extend as extend_run
+    from tasso.extension import extend as extend_run
     from tasso.trained import Run
 
     return Run(extend_run(Path(run), tasks, Path(out) if out else None, options))

@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(USAGE)
         return
     commands: dict[str, Callable[[list[str]], None]] = {
-        "run": run, "extend": extend, "eval": evaluate, "metrics": metrics, "methods": methods, "sweep": sweep, "paper": paper,
-        "report": report, "export": export, "data": data, "bench": bench, "demo": demo,
+        "run": run, "extend": extend, "eval": evaluate, "metrics": metrics, "methods": methods, "sweep": sweep,
+        "paper": paper, "report": report, "export": export, "data": data, "bench": bench, "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
@@ -81,8 +81,8 @@ def run(words: list[str]) -> None:
 
 def extend(words: list[str]) -> None:
     """tasso extend RUN --tasks …"""
-    from tasso.extend import OPTIONS
-    from tasso.extend import extend as extend_run
+    from tasso.extension import OPTIONS
+    from tasso.extension import extend as extend_run
 
     parser = _parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
     parser.add_argument("run", type=Path, help="the finished run")

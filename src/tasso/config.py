@@ -48,7 +48,7 @@ class RunConfig:
     test_per_class: int | None = option("evaluate on the first N test pictures of each class only", None)
     check_counts: bool = option("refuse data sets whose sizes differ from the benchmark's", True)
     shots: int | None = option("learn from N pictures of each class only, drawn by seed", None)
-    test_share: float = option("own tasks without test pictures: share of each class that is held back for testing", 0.2)
+    test_share: float = option("own tasks without test pictures: share of each class held back for testing", 0.2)
     split_seed: int = option("seed of that choice, the same for all runs", 1102)
     reference: str | None = option(
         "reference images: a folder of any pictures, or those of a benchmark (default: the benchmark's own)", None
@@ -115,7 +115,11 @@ class RunConfig:
             require(self, key, getattr(self, key) is None or getattr(self, key) >= 1, "must be at least 1")
         for key in ("warmup", "workers", "seed", "reference_seed", "split_seed", "save_minutes", "cache_gib"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
-        for key in ("seed", "reference_seed", "split_seed"):  # seeds are multiplied and handed to torch, which takes 64 bits
+        for key in (
+            "seed",
+            "reference_seed",
+            "split_seed",
+        ):  # multiplied and handed to torch, which takes 64 bits
             require(self, key, getattr(self, key) < 2**48, "must be below 2^48")
         require(self, "test_share", 0 < self.test_share < 1, "must lie between 0 and 1")
         require(self, "lr", self.lr is None or self.lr > 0, "must be positive")

@@ -62,7 +62,9 @@ def metrics(zero_shot: Sequence[float], matrix: Sequence[Sequence[float | None]]
     return {
         "accuracy": _if_known(filled[-1], lambda: accuracy(filled)),
         "forgetting": _if_known(since, lambda: forgetting(filled)) if several else None,
-        "zero_shot_degradation": _if_known(before, lambda: zero_shot_degradation(zero_shot, filled)) if several else None,
+        "zero_shot_degradation": _if_known(before, lambda: zero_shot_degradation(zero_shot, filled))
+        if several
+        else None,
         "transfer": _if_known(before, lambda: transfer(filled)) if several else None,
         "average": _if_known([value for row in filled for value in row], lambda: average(filled)),
         "last": _if_known(filled[-1], lambda: last(filled)),

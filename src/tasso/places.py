@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tasso.errors import ConfigError
@@ -50,6 +50,14 @@ def parse_tasks(value: Any) -> list[Place]:
 def absolute(places: Sequence[Place]) -> list[Place]:
     """The same with full paths: these tasks may be wanted again months later, from another folder."""
     return [_moved(place, Path.cwd()) for place in places]
+
+
+def without_folders(places: Sequence[Place]) -> list[Place]:
+    """The same with the last part of each path: what does not depend on where things lie on a machine."""
+    return [
+        {key: PurePath(value).name if _is_path(key, value) else value for key, value in place.items()}
+        for place in places
+    ]
 
 
 def absolute_path(text: str) -> str:
@@ -121,14 +129,16 @@ def _texts(values: Any) -> bool:
 def _moved(place: Place, base: Path) -> Place:
     """Relative paths are meant from `base`."""
     moved = dict(place)
-    for key in ("from", *FILES):
-        text = place.get(key)
-        if not isinstance(text, str) or (key == "template" and "{}" in text):
-            continue
-        prefix = HUB if key == "from" and text.startswith(HUB) else ""
-        path = text.removeprefix(prefix)
-        # A data set on the hub is a name, `./saved` is a folder.
-        if (prefix and not path.startswith((".", "~"))) or (key == "from" and names_catalogue(text)):
-            continue
-        moved[key] = prefix + str(base / Path(path).expanduser())
+    for key, text in place.items():
+        if _is_path(key, text):
+            prefix = HUB if text.startswith(HUB) else ""
+            moved[key] = prefix + str(base / Path(text.removeprefix(prefix)).expanduser())
     return moved
+
+
+def _is_path(key: str, text: Any) -> bool:
+    if key not in ("from", *FILES) or (key == "template" and "{}" in text):
+        return False
+    if key == "from" and text.startswith(HUB):  # a data set on the hub is a name, ./saved is a folder
+        return bool(text.removeprefix(HUB).startswith((".", "~", "/")))
+    return not (key == "from" and names_catalogue(text))

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import yaml
@@ -22,6 +22,7 @@ from torch import Tensor
 from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import BusyError, RunError
 from tasso.files import is_temporary, locked, write_atomically, write_text
+from tasso.places import without_folders
 from tasso.version import __version__
 
 # Options that may differ between the start of a run and its continuation: where things are and how often they are
@@ -72,8 +73,10 @@ class RunFolder:
                 self._clear()
             if not self.config_file.exists():
                 # Overwriting was done now; whoever uses this file again must not do it once more.
-                document = {**config.to_dict(), "overwrite": False, "versions": versions()}
-                write_text(self.config_file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+                self._write_config({**config.to_dict(), "overwrite": False, "versions": versions()})
+            elif not same_places(self.read_config(), config):  # own pictures have moved
+                places = {"tasks": config.tasks, "reference": config.reference}
+                self._write_config({**read_yaml(self.config_file), **places})
             self.checkpoints.mkdir(exist_ok=True)
             yield
 
@@ -115,6 +118,9 @@ class RunFolder:
                 )
 
     # -- reading and writing ---------------------------------------------------------------------------------
+
+    def _write_config(self, document: Mapping[str, Any]) -> None:
+        write_text(self.config_file, yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True))
 
     def read_config(self) -> RunConfig:
         """The resolved configuration the run was started with."""
@@ -192,7 +198,12 @@ class RunFolder:
 def identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run and no other; the method's hyper-parameters are keys of their own."""
     usual = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name in LATER}
-    return {k: v for k, v in _everything(config).items() if k not in LATER or v != usual[k]}
+    options = _everything(config)
+    if config.tasks:
+        options["tasks"] = without_folders(config.tasks)
+    if config.reference:
+        options["reference"] = PurePath(config.reference).name
+    return {key: value for key, value in options.items() if key not in LATER or value != usual[key]}
 
 
 def same_places(one: RunConfig, other: RunConfig) -> bool:

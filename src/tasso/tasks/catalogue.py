@@ -23,9 +23,9 @@ from tasso.tasks.task import ImageSet, Task, TaskSequence
 log = logging.getLogger("tasso")
 
 DRAWN_REFERENCE = (
-    "reference: atlas is drawn by code and looks like none of your pictures. Teacher and student agree on what they are "
-    "compared on, so it will hold the model less well than photographs do; by how much has not been measured. Any "
-    "folder of varied photographs is better: --reference FOLDER"
+    "reference: atlas is drawn by code and looks like no photograph. The model is held where it is compared with its "
+    "teacher, so expect it to forget more than with photographs; how much more has not been measured. Any folder of "
+    "varied photographs is better: --reference FOLDER"
 )
 
 

@@ -33,7 +33,9 @@ def read_coop(file: Path, images: Path | None = None) -> Found:
         for number, item in enumerate(document.get(split) or []):
             path, label, name = _item(item, f"{file}: {split}[{number}]")
             if names.setdefault(label, name) != name:
-                raise DataError(f"{file}: {split}[{number}]: label {label} is {name!r}, but was {names[label]!r} before")
+                raise DataError(
+                    f"{file}: {split}[{number}]: label {label} is {name!r}, but was {names[label]!r} before"
+                )
             entries.append(Entry(path, str(label), split))
     if not entries:
         raise DataError(f"{file}: lists no pictures")

@@ -68,7 +68,9 @@ def read_hub(place: str, subset: str | None = None, columns: Mapping[str, str] |
         raise DataError(f"{place}: no split 'train'. Splits: {', '.join(map(str, loaded))}")
     features = parts["train"].features
     image = _column(features, datasets.Image, (columns or {}).get("path"), place, "picture", "path")
-    label = _column(features, (datasets.ClassLabel, datasets.Value), (columns or {}).get("label"), place, "label", "label")
+    label = _column(
+        features, (datasets.ClassLabel, datasets.Value), (columns or {}).get("label"), place, "label", "label"
+    )
     names = features[label].names if isinstance(features[label], datasets.ClassLabel) else None
     entries = [
         Entry(f"{split}/{number}", _label(value, names, f"{place}, {split}, row {number}"), split)

@@ -153,7 +153,7 @@ def _check_classes(splits: Mapping[Split, list[Entry]], names: Mapping[str, str]
     learned, tested = ({entry.label for entry in splits[split]} for split in ("train", "test"))
     if unlearned := [label for label in names if label not in learned]:
         have = "has test pictures, but none to train on" if unlearned[0] in tested else "has no pictures to train on"
-        raise DataError(f"{where}: class {unlearned[0]!r} {have} ({len(unlearned)} such classes); add some or remove it")
+        raise DataError(f"{where}: class {unlearned[0]!r} {have} ({len(unlearned)} such); add some or remove it")
     if untested := [label for label in names if label not in tested]:
         shown = ", ".join(untested[:3]) + (" …" if len(untested) > 3 else "")
         log.warning("%s: %d classes have no test pictures, so nobody sees how well they are known: %s", where,

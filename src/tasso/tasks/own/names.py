@@ -23,9 +23,9 @@ CAMEL = re.compile(r"(?<=[a-z][a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 def in_order(labels: Sequence[str]) -> list[str]:
     """Each label once, sorted as people sort: 9 before 10."""
 
-    def key(label: str) -> tuple[list[tuple[int, str]], str]:
+    def key(label: str) -> tuple[list[tuple[bool, int, str]], str]:
         parts = re.split(r"(\d+)", label.casefold())
-        return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts if part], label
+        return [(False, int(p), "") if p.isdecimal() else (True, 0, p) for p in parts if p], label
 
     return sorted(set(labels), key=key)
 
@@ -96,10 +96,7 @@ def read_names(file: Path, labels: Sequence[str], known: Mapping[str, str]) -> d
         raise DataError(f"names: no such file: {file}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"names: {file}: not a readable text file: {error}") from None
-    if file.suffix.lower() in (".json", ".yaml", ".yml"):
-        found = _document(file, text)
-    else:
-        found = _lines(file, text)
+    found = _document(file, text) if file.suffix.lower() in (".json", ".yaml", ".yml") else _lines(file, text)
     if isinstance(found, list):
         if len(found) != len(labels):
             raise DataError(f"names: {file} has {len(found)} names for {len(labels)} classes")

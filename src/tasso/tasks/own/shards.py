@@ -6,7 +6,6 @@ places. Only plain tars can be read so; nothing but the standard library is need
 
 from __future__ import annotations
 
-import glob
 import itertools
 import json
 import re
@@ -88,7 +87,7 @@ def read_shards(place: str) -> Found:
                 entries.append(Entry(key, label, splits[shard]))
             advance(1, "")
     if not entries:
-        raise DataError(f"{place}: no sample has a picture and a label ({', '.join(f'.{ending}' for ending in LABELS)})")
+        raise DataError(f"{place}: there are no samples in it")
     return Found(place, ShardSource(members), entries)
 
 
@@ -97,7 +96,7 @@ def _shards(place: str) -> list[Path]:
         [f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1)] for low, high in RANGE.findall(place)
     ]
     names = [RANGE.sub("{}", place).format(*choice) for choice in itertools.product(*ranges)] if ranges else [place]
-    found = [Path(match) for name in names for match in (sorted(glob.glob(name)) if "*" in name else [name])]
+    found = [match for name in map(Path, names) for match in _matching(name)]
     if not found:
         raise DataError(f"{place}: no such shards")
     for shard in found:
@@ -106,6 +105,10 @@ def _shards(place: str) -> list[Path]:
         if shard.suffix != ".tar":
             raise DataError(f"{shard}: a compressed tar cannot be read picture by picture; unpack it to a plain .tar")
     return found
+
+
+def _matching(pattern: Path) -> list[Path]:
+    return sorted(pattern.parent.glob(pattern.name)) if "*" in pattern.name else [pattern]
 
 
 def _split(shard: Path) -> Split | None:

@@ -76,8 +76,9 @@ def extended_config(
     if unknown := sorted(set(options) - set(OPTIONS)):
         raise ConfigError(f"extend: {unknown[0]!r} is as it was in {folder.path}. Options: {', '.join(OPTIONS)}")
     learned: list[str] = results["tasks"]
-    if twice := [place["name"] for place in new if place["name"].casefold() in {name.casefold() for name in learned}]:
-        raise ConfigError(f"tasks: {folder.path} has a task {twice[0]!r} already; call yours otherwise, as in NEW=PLACE")
+    known = {name.casefold() for name in learned}
+    if twice := [place["name"] for place in new if place["name"].casefold() in known]:
+        raise ConfigError(f"tasks: {folder.path} has a task {twice[0]!r} already; call it otherwise, as in NEW=PLACE")
     if config.tasks:
         by_name = {place["name"]: place for place in config.tasks}
         old = [by_name[name] for name in learned]
