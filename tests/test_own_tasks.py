@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import shlex
 import shutil
 import sys
 import zipfile
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 import tasso
 from conftest import write_data_set
 from own_pictures import picture, png, write_coop, write_folder, write_shard, write_table
+from tasso.cli import main
 from tasso.clip import load_clip
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError, DataError, RunError, TassoError
@@ -28,11 +31,13 @@ from tasso.learner import evaluate, evaluation_config, learn
 from tasso.places import parse_tasks, without_folders
 from tasso.runs import RunFolder
 from tasso.similar import similar_classes, warn_of_similar_classes
+from tasso.sweep.carry_out import check
 from tasso.sweep.jobs import Job
 from tasso.tasks import Task, atlas, load_sequence
 from tasso.tasks.own.division import divided, held_back
 from tasso.tasks.own.names import in_order, readable
 
+GUIDE = Path(__file__).parent.parent / "docs" / "guide.md"
 PETS = atlas.DOMAINS["pets"].class_names
 
 
@@ -178,9 +183,8 @@ def test_data_set_of_the_hub(tmp_path: Path) -> None:
     })  # fmt: skip
 
     def part(first: int) -> Any:
-        rows = [
-            {"image": {"bytes": png("pets", i % 2, first + i), "path": None}, "label": i % 2, "id": i} for i in range(6)
-        ]
+        stored = [{"bytes": png("pets", i % 2, first + i), "path": None} for i in range(6)]
+        rows = [{"image": image, "label": i % 2, "id": i} for i, image in enumerate(stored)]
         return datasets.Dataset.from_list(rows, features=features)
 
     datasets.DatasetDict({"train": part(0), "test": part(10)}).save_to_disk(str(tmp_path / "both"))
@@ -440,6 +444,23 @@ def test_a_run_on_own_tasks_is_like_any_other(own: dict[str, Any], monkeypatch: 
     assert tasso.learn(**own).results == run.results, "a finished run is not repeated"
 
 
+def test_sweeps_and_packs_take_own_tasks(
+    own: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--tasks", *own["tasks"], "--benchmark", "mine"]
+    sweep = ["sweep", *words, "--reference", own["reference"], "--methods", "tasso,finetune", "--sequences", "S1,S2"]
+    main([*sweep, "--out", str(tmp_path / "sweep"), "--dry-run"])
+    names = capsys.readouterr().out.split()
+    assert len(names) == len(set(names)) == 4
+    check([Job({"tasks": own["tasks"], "sequence": "S2"})])
+    with pytest.raises(ConfigError, match=r"sequence: S3 does not exist, there are S1 … S2"):
+        check([Job({"tasks": own["tasks"], "sequence": "S3"})])
+    main(["data", "pack", *words, "--pack-dir", str(tmp_path / "packs")])
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    main(["eval", *words, "--model", own["model"], "--json"])
+    assert json.loads(capsys.readouterr().out)["tasks"] == ["pets", "food"]
+
+
 def test_changed_data_are_noticed(own: dict[str, Any], tmp_path: Path) -> None:
     results = learn(from_dict(own))
     unfinished = {**results, "finished": False}
@@ -453,9 +474,7 @@ def test_changed_data_are_noticed(own: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the data of task 'pets' have changed: 3 classes, 12 training and 3 test.*now"):
         learn(from_dict(own))
     first.unlink()
-    with pytest.raises(
-        RunError, match=r"'pets' have changed: as many pictures .* but other files, labels or class names"
-    ):
+    with pytest.raises(RunError, match=r"'pets' have changed: as many pictures .* but other files, labels or"):
         learn(from_dict(own))
     added.rename(first)
     [reference, *_] = sorted((tmp_path / "land").rglob("*.png"))
@@ -482,7 +501,7 @@ def test_moved_pictures_are_the_same_data(own: dict[str, Any], tmp_path: Path) -
         learn(from_dict({**own, "tasks": own["tasks"][1:]}))
 
 
-# -- what is wrong is named, before anything is trained -----------------------------------------------------------------
+# -- what is wrong is named, before anything is trained ---------------------------------------------------------------
 
 
 Spoil = Callable[[Path], Any]
@@ -586,14 +605,14 @@ def _shard(samples: dict[str, dict[str, bytes]], name: str = "t.tar") -> Spoil:
 
 BAD: dict[str, tuple[Spoil, str]] = {
     "absent": (lambda pets: str(pets / "nowhere"), r"no such file or folder: .*nowhere"),
-    "empty class folder": (_without_pictures, r"Empty: no pictures here; tasso reads \.jpg.*put pictures of this class"),
+    "empty class folder": (_without_pictures, r"Empty: no pictures here; tasso reads \.jpg.*put pictures of"),
     "class folder of other files": (_with_other_files, r"Raw: no pictures here \(there are files with \.heic\)"),
     "loose picture": (_loose, r"loose\.JPG lies in no class directory \(1 such pictures\); expected one directory"),
     "one class": (_one_class, "only one class .*there is nothing to tell apart"),
     "single pictures": (_single_pictures, "no class has two pictures, so there is nothing to test with"),
     "no training pictures": (_only_test, r"no pictures to train on \(there is test\); expected a split 'train'"),
     "unlearned class": (_unlearned, "has test pictures, but none to train on.*add some or remove it"),
-    "same names": (_same_names, "classes 'RedDog' and 'red_dog' are both called"),
+    "same names": (_same_names, "classes 'red_dog' and 'RedDog' are both called"),
     "empty folder": (lambda pets: str((pets.parent / "x").mkdir() or pets.parent / "x"), "x: no pictures here"),
     "unknown file": (_file("x.docx", ""), r"x\.docx: what is this\? tasso reads a folder"),
     "no zip": (_file("x.zip", "no zip"), r"x\.zip: not a readable zip file"),
@@ -601,14 +620,14 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "images folder": (_place(images="/nowhere"), "images: no such folder: /nowhere"),
     "prompts": (_place(template="a photo"), r"template: .*a photo' has no \{\} for the class name"),
     # tables
-    "no path column": (_rows("0.png,a", header="x,label"), r"t\.csv: no column 'path'\. Columns: x, label\. Call one path"),
+    "no path column": (_rows("0.png,a", header="x,label"), r"t\.csv: no column 'path'\. Columns: x, label\. Call"),
     "no label column": (_rows("0.png,a", header="path,x"), r"no column 'label'.*columns: \{label: path\}"),
     "empty table": (_file("x.csv", ""), r"x\.csv: no column 'path'\. Columns: none"),
     "no rows": (_rows(), r"t\.csv: has no rows"),
     "too few cells": (_rows("0.png,a", "1.png"), r"t\.csv, line 3: 1 cells, but the first line names 2 columns"),
     "open quote": (_rows('"0.png,a'), r"t\.csv, line 2: cannot be read: unexpected end of data"),
     "empty label": (_rows("0.png,a", "1.png, "), r"t\.csv, line 3: label is empty|line 3: label is ' '"),
-    "no picture": (_rows("0.png,a", "9.png,b", "8.png,b"), r"t\.csv, line 3: no such picture: .*9\.png \(2 such rows\)"),
+    "no picture": (_rows("0.png,a", "9.png,b", "8.png,b"), r"t\.csv, line 3: no such picture: .*9\.png \(2 such"),
     "long path": (_rows("0.png,a", f"{'x' * 5000},b"), r"t\.csv, line 3: no such picture"),
     "twice": (_rows("0.png,a", "1.png,b", "0.png,b"), r"t\.csv, line 4: 0\.png stands in line 2 already"),
     "no such split": (
@@ -640,8 +659,8 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "short entry": (_coop(lambda d: d["val"].append(["x.png", 0])), r"val\[6\]: expected \[path, label, class name\]"),
     "label as text": (_coop(lambda d: d["test"].append(["x.png", "0", "a"])), r"test\[6\]: label '0' is not a whole"),
     "two names": (_coop(lambda d: d["test"][0].__setitem__(2, "other")), r"test\[0\]: label 0 is 'other', but was"),
-    "picture gone": (_coop(lambda d: d["test"][0].__setitem__(0, "no.png")), r"no such picture: .*no\.png \(1 are missing"),
-    "pictures nowhere": (_coop(lambda d: d["train"][0].__setitem__(0, "no.png")), r"its first picture, no\.png, lies neither"),
+    "picture gone": (_coop(lambda d: d["test"][0].__setitem__(0, "no.png")), r"no such picture: .*no\.png \(1 are"),
+    "pictures nowhere": (_coop(lambda d: d["train"][0].__setitem__(0, "no.png")), r"its first picture, no\.png, lies"),
     # shards
     "no shard": (lambda pets: str(pets / "x-*.tar"), r"x-\*\.tar: no such shards"),
     "missing shard": (lambda pets: str(pets / "x-{0..1}.tar"), r"x-0\.tar: no such shard"),
@@ -666,7 +685,7 @@ def test_what_is_wrong_is_named(kind: str, pets: Path) -> None:
 
 def test_nothing_is_written_when_something_is_wrong(own: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "food" / "Empty").mkdir()
-    with pytest.raises(DataError, match="task 'food': .*Empty: no pictures here"):
+    with pytest.raises(DataError, match=r"task 'food': .*Empty: no pictures here"):
         learn(from_dict(own))
     assert not Path(own["out"]).exists()
 
@@ -678,6 +697,30 @@ def test_classes_that_nobody_can_test_are_told(pets: Path, caplog: pytest.LogCap
         [task] = load(str(pets))
     assert (per_class(task, "train"), per_class(task, "test")) == ([1, 4, 4], [0, 1, 1])
     assert "1 classes have no test pictures" in caplog.text
+
+
+def test_the_guides_walk_through(
+    tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command of the guide's section, in its order, on drawn folders, with a smaller model and fewer steps."""
+    for domain in ("pets", "food", "flowers", "land"):
+        write_folder(tmp_path / {"land": "photos"}.get(domain, domain), domain)
+    monkeypatch.chdir(tmp_path)
+    section = GUIDE.read_text(encoding="utf-8").partition("## Your own pictures")[2].partition("\n## ")[0]
+    [block] = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
+    commands = [shlex.split(line) for line in block.splitlines()]
+    assert [words[1] for words in commands] == ["run", "eval", "extend", "report"]
+    small = f"--model {tiny_model} --steps 2 --batch-size 4 --reference-batch-size 4 --method.rank 6".split()
+    for program, command, *words in commands:
+        assert program == "tasso"
+        main([command, *words, *(small if command == "run" else [])])
+    assert json.loads(Path("runs/mine-3/results.json").read_text())["tasks"] == ["pets", "food", "flowers"]
+    assert Path("runs/mine.html").is_file()
+    assert "MCIL on own" in capsys.readouterr().out
+    # The file of tasks that the section shows is understood too.
+    [file] = list(re.findall(r"^```yaml\n(.*?)^```", section, re.M | re.S))
+    Path("more.yaml").write_text(file)
+    assert [place["name"] for place in parse_tasks("more.yaml")] == ["pets", "cars", "birds", "signs"]
 
 
 def test_options_are_checked() -> None:

@@ -319,7 +319,9 @@ def data(words: list[str]) -> None:
     packs = open_packs(config, thread_pool(config.workers))
     if packs is None:
         raise ConfigError("pack_dir: where shall the packs lie? Give --pack-dir")
-    packs.packed(load_sequence(config), verify=values["verify"])
+    # Own tasks bring no reference images, and need none to be packed.
+    with_reference = config.tasks is None or config.reference is not None
+    packs.packed(load_sequence(config, with_reference=with_reference), verify=values["verify"])
     if not packs.reports:
         print(f"{config.benchmark}: its pictures are drawn by code, there is nothing to pack")
         return

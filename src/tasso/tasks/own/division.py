@@ -32,6 +32,8 @@ def divided(keys: Sequence[str], label: str, share: float, seed: int) -> tuple[l
 
 def few(images: ImageSet, count: int, seed: int) -> ImageSet:
     """`count` pictures of each class, or all it has, drawn by the seed: the same for all methods."""
+    if not len(images):
+        return images
     chosen: list[npt.NDArray[np.int64]] = []
     for label in np.unique(images.labels):
         places = np.flatnonzero(images.labels == label)

@@ -93,6 +93,8 @@ def _annotated(place: Path, file: Path | None = None) -> Found:
 def assemble(name: str, found: Found, place: Place, config: RunConfig) -> Task:
     """A task from all its pictures."""
     where = found.where
+    if not found.entries:
+        raise DataError(f"{where}: lists no pictures")
     labels = list(found.labels or in_order([entry.label for entry in found.entries]))
     if len(labels) < 2:
         raise DataError(f"{where}: only one class ({labels[0]}); there is nothing to tell apart")
