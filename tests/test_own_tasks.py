@@ -178,9 +178,8 @@ def test_shards_with_labels_in_json_are_packed(tmp_path: Path) -> None:
 
 def test_data_set_of_the_hub(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    features = datasets.Features({
-        "image": datasets.Image(), "label": datasets.ClassLabel(names=["Tabby_Cat", "Dog"]), "id": datasets.Value("int64"),
-    })  # fmt: skip
+    names = datasets.ClassLabel(names=["Tabby_Cat", "Dog"])
+    features = datasets.Features({"image": datasets.Image(), "label": names, "id": datasets.Value("int64")})
 
     def part(first: int) -> Any:
         stored = [{"bytes": png("pets", i % 2, first + i), "path": None} for i in range(6)]

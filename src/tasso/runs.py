@@ -132,7 +132,7 @@ class RunFolder:
         """What has been measured so far, or None."""
         try:
             document = json.loads(self.results_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise RunError(f"{self.results_file}: not valid JSON ({error}); use --overwrite to start afresh") from None
