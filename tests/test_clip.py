@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tasso.clip import Clip, load_clip, read_templates
+from tasso.clip import Clip, load_clip
+from tasso.config import read_templates
 from tasso.errors import ConfigError, ModelError
 
 NAMES = ("cat", "a dog with spots", "tram")

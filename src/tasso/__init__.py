@@ -16,7 +16,7 @@ from tasso.version import __version__
 if TYPE_CHECKING:
     from tasso.trained import Run
 
-__all__ = ["TassoError", "__version__", "evaluate", "learn", "load"]
+__all__ = ["TassoError", "__version__", "evaluate", "extend", "learn", "load"]
 
 
 def learn(**options: Any) -> Run:
@@ -31,6 +31,17 @@ def learn(**options: Any) -> Run:
     config = from_dict(options, "learn")
     learn_sequence(config)
     return Run(config.out)
+
+
+def extend(run: str | Path, tasks: Any, out: str | Path | None = None, **options: Any) -> Run:
+    """Learn more tasks after those of a finished run, in a folder of its own; the finished run stays as it is.
+
+    `tasks` and `options` are those of `tasso extend`. The same call goes on with what was stopped.
+    """
+    from tasso.extension import extend as extend_run
+    from tasso.trained import Run
+
+    return Run(extend_run(Path(run), tasks, Path(out) if out else None, options))
 
 
 def evaluate(run: str | Path | None = None, after: str | None = None, **options: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ DEFAULT_METHOD = "tasso"
 USAGE = """usage: tasso COMMAND [options]
 
   run       learn a sequence of tasks, evaluate after each, save, resume
+  extend    more tasks after those of a finished run, in a folder of its own
   eval      accuracy of a model, zero-shot or from a run, on every task of a benchmark
   metrics   accuracy, forgetting and zero-shot degradation of a results.json or a matrix file, as JSON
   methods   the methods: what they train, what they need, what they were verified against
@@ -57,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(USAGE)
         return
     commands: dict[str, Callable[[list[str]], None]] = {
-        "run": run, "eval": evaluate, "metrics": metrics, "methods": methods, "sweep": sweep, "paper": paper,
-        "report": report, "classify": classify, "serve": serve, "export": export, "merge": merge, "data": data,
-        "bench": bench, "demo": demo,
+        "run": run, "extend": extend, "eval": evaluate, "metrics": metrics, "methods": methods, "sweep": sweep,
+        "paper": paper, "report": report, "classify": classify, "serve": serve, "export": export, "merge": merge,
+        "data": data, "bench": bench, "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
         sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
@@ -78,14 +79,35 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(words: list[str]) -> None:
     """tasso run"""
     from tasso.learner import learn
-    from tasso.report import SETTINGS, print_table, read_run, summary_table
 
     config = parse_run_config("tasso run", words)
     learn(config)
-    result = read_run(config.out)
+    _print_run(config.out)
+
+
+def extend(words: list[str]) -> None:
+    """tasso extend RUN --tasks …"""
+    from tasso.extension import OPTIONS
+    from tasso.extension import extend as extend_run
+
+    parser = _parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
+    parser.add_argument("run", type=Path, help="the finished run")
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in ("tasks", *OPTIONS)])
+    parser.add_argument("--out", type=Path | None, default=None, help="the new run folder [RUN+TASK]")
+    values = _values(parser, words, flags=_flags(RunConfig))
+    if values["tasks"] is None:
+        raise ConfigError("tasks: which shall be learned? Give --tasks NAME=PLACE …")
+    options = {key: values[key] for key in OPTIONS if values[key] is not None}
+    _print_run(extend_run(values["run"], values["tasks"], values["out"], options))
+
+
+def _print_run(folder: Path) -> None:
+    from tasso.report import SETTINGS, print_table, read_run, summary_table
+
+    result = read_run(folder)
     for setting in SETTINGS:
         print_table(summary_table([result], setting))
-    print(f"results: {config.out / 'results.json'}")
+    print(f"results: {folder / 'results.json'}")
 
 
 def evaluate(words: list[str]) -> None:
@@ -201,7 +223,9 @@ def paper(words: list[str]) -> None:
     parser.add_argument("--runs", type=Path | None, default=None, help="only report, from the runs in this folder")
     parser.add_argument("--figures", type=bool, default=True, help="draw figures, where matplotlib is installed [true]")
     _add_how(parser)
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in COMMON])
+    # Its plans are made for the benchmarks of the catalogue.
+    shared = [key for key in COMMON if key != "tasks"]
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in shared])
     values = _values(parser, words, flags=["--list", "--dry-run", "--figures", *_flags(RunConfig)])
     if values["list"]:
         for plan in PLANS.values():
@@ -210,7 +234,7 @@ def paper(words: list[str]) -> None:
     if not values["plans"] or values["out"] is None:
         raise ConfigError("paper: name one plan or more (tasso paper --list) and --out, the folder to work in")
     plans = chosen(values["plans"])
-    common = {key: values[key] for key in COMMON if values[key] is not None}
+    common = {key: values[key] for key in shared if values[key] is not None}
     given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
     if values["runs"] and not given:
         from tasso.paper.report import write_again
@@ -394,8 +418,9 @@ def _add_device(parser: ArgumentParser) -> None:
 
 
 DATA_OPTIONS = (
-    "benchmark", "data_root", "sequence", "limit_tasks", "test_per_class", "check_counts", "reference_images",
-    "reference_seed", "workers", "pack_dir", "pack_size", "corrupt",
+    "benchmark", "tasks", "data_root", "sequence", "limit_tasks", "test_per_class", "shots", "seed", "test_share",
+    "split_seed", "check_counts", "reference", "reference_images", "reference_seed", "workers", "pack_dir", "pack_size",
+    "corrupt",
 )  # fmt: skip
 
 
@@ -494,7 +519,9 @@ def data_pack(words: list[str]) -> None:
     packs = open_packs(config, thread_pool(config.workers))
     if packs is None:
         raise ConfigError("pack_dir: where shall the packs lie? Give --pack-dir")
-    packs.packed(load_sequence(config), verify=values["verify"])
+    # Own tasks bring no reference images, and need none to be packed.
+    with_reference = config.tasks is None or config.reference is not None
+    packs.packed(load_sequence(config, with_reference=with_reference), verify=values["verify"])
     if not packs.reports:
         print(f"{config.benchmark}: its pictures are drawn by code, there is nothing to pack")
         return
@@ -727,7 +754,11 @@ def _add_fields(
     for f in fields:
         default = "" if f.default is None or f.default is dataclasses.MISSING else f" [{f.default}]"
         option = "--" + prefix + f.name.replace("_", "-")
-        group.add_argument(option, type=hints[f.name] | None, default=None, help=f.metadata["help"] + default)
+        about = {"default": None, "help": f.metadata["help"] + default}
+        if typing.get_origin(typing.get_args(hints[f.name] | None)[0]) is list:  # several words, and several times
+            group.add_argument(option, type=str, nargs="+", action="append", **about)
+        else:
+            group.add_argument(option, type=hints[f.name] | None, **about)
 
 
 def _values(parser: ArgumentParser, words: list[str], flags: Sequence[str] = ()) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasso.errors import ConfigError, ModelError
+from tasso.errors import ModelError
 from tasso.halves import Forward, cast, run_in
 from tasso.images.views import Preprocess
 from tasso.processes import ALONE, Processes
@@ -304,22 +304,6 @@ def random_clip(model: str) -> Clip:
     spec = ModelSpec(model, "random weights")
     created = _quietly(lambda: open_clip.create_model(model, pretrained_text=False), spec)
     return _wrap(created, open_clip.get_tokenizer(model), spec, config)
-
-
-def read_templates(template: str) -> tuple[str, ...]:
-    """Prompt templates from an option: one prompt with {}, or a file with one prompt a line."""
-    if "{}" in template:
-        return (template,)
-    path = Path(template)
-    if not path.is_file():
-        raise ConfigError(f"template: {template!r} has no {{}} for the class name and is not a file of prompts")
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    for number, line in enumerate(lines, 1):
-        if "{}" not in line:
-            raise ConfigError(f"template: {path}, prompt {number} has no {{}} for the class name: {line!r}")
-    if not lines:
-        raise ConfigError(f"template: {path} is empty")
-    return tuple(lines)
 
 
 def _load_folder(folder: Path, spec: ModelSpec) -> Clip:

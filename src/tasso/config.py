@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-import yaml
-
 from tasso.errors import ConfigError
+from tasso.files import read_yaml as read_yaml
+from tasso.places import parse_tasks
 
 Protocol = Literal["code", "paper"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 T = TypeVar("T")
+OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
 
 # Where the paper's text and its authors' code differ, each side has its name. These are the differences that
 # belong to the run; those inside the loss are in methods/tasso.py.
@@ -35,12 +36,24 @@ def option(help: str, default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
 class RunConfig:
     """One method on one sequence with one seed. `None` means: as the protocol, the method or the data say."""
 
-    benchmark: str = option("benchmark from the catalogue: mtil, mtil-mini or atlas", "atlas")
+    benchmark: str = option(
+        "benchmark from the catalogue: mtil, mtil-mini or atlas; with tasks: what to call them [own]", "atlas"
+    )
+    tasks: list[Any] | None = option(
+        "tasks of your own: NAME=PLACE …, where a place is a folder, a table, shards or hf:DATASET; or .yaml files",
+        None,
+    )
     data_root: Path | None = option("folder that holds the benchmark's data sets, unpacked or as zips", None)
     sequence: str = option("S1 … S8, or task names in order, separated by commas", "S1")
     limit_tasks: int | None = option("learn only the first N tasks of the sequence", None)
     test_per_class: int | None = option("evaluate on the first N test pictures of each class only", None)
     check_counts: bool = option("refuse data sets whose sizes differ from the benchmark's", True)
+    shots: int | None = option("learn from N pictures of each class only, drawn by seed", None)
+    test_share: float = option("own tasks without test pictures: share of each class held back for testing", 0.2)
+    split_seed: int = option("seed of that choice, the same for all runs", 1102)
+    reference: str | None = option(
+        "reference images: a folder of any pictures, or those of a benchmark (default: the benchmark's own)", None
+    )
     reference_images: int = option("how many reference images to use at most", 100_000)
     reference_seed: int = option("seed of the reference subset (the same for all tasks)", 1102)
     reference_texts: Path | None = option("file with one text a line, for methods that compare with texts", None)
@@ -100,12 +113,17 @@ class RunConfig:
             "pack_size",
         ):
             require(self, key, getattr(self, key) >= 1, "must be at least 1")
-        for key in ("steps", "limit_tasks", "test_per_class", "save_every"):
+        for key in ("steps", "limit_tasks", "test_per_class", "save_every", "shots"):
             require(self, key, getattr(self, key) is None or getattr(self, key) >= 1, "must be at least 1")
-        for key in ("warmup", "workers", "seed", "reference_seed", "save_minutes", "cache_gib"):
+        for key in ("warmup", "workers", "seed", "reference_seed", "split_seed", "save_minutes", "cache_gib"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
-        for key in ("seed", "reference_seed"):  # seeds are multiplied and handed to torch, which takes 64 bits
+        for key in (
+            "seed",
+            "reference_seed",
+            "split_seed",
+        ):  # multiplied and handed to torch, which takes 64 bits
             require(self, key, getattr(self, key) < 2**48, "must be below 2^48")
+        require(self, "test_share", 0 < self.test_share < 1, "must lie between 0 and 1")
         require(self, "lr", self.lr is None or self.lr > 0, "must be positive")
         require(self, "weight_decay", self.weight_decay is None or self.weight_decay >= 0, "must not be negative")
         packed = self.corrupt == "error" or self.pack_dir is not None
@@ -140,24 +158,32 @@ def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunCon
     if isinstance(values.get("method"), str):  # `method: tasso` reads better than `method: {name: tasso}`
         values = {**values, "method": {"name": values["method"]}}
     try:
+        if values.get("tasks") is not None:
+            # The catalogue's default is not meant then; a name that was given is the name of these tasks.
+            values = {"benchmark": OWN, **values, "tasks": parse_tasks(values["tasks"])}
         return RunConfig(**{key: coerce(value, hints[key]) for key, value in values.items()})
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping, or an error that names the file."""
+def read_templates(template: str) -> tuple[str, ...]:
+    """Prompt templates from an option: one prompt with {}, or a file with one prompt a line."""
+    if "{}" in template:
+        return (template,)
+    path = Path(template)
+    if not path.is_file():
+        raise ConfigError(f"template: {template!r} has no {{}} for the class name and is not a file of prompts")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a readable text file: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected 'key: value' lines")
-    return values
+        raise ConfigError(f"template: {path}: not a readable text file: {error}") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for number, line in enumerate(lines, 1):
+        if "{}" not in line:
+            raise ConfigError(f"template: {path}, prompt {number} has no {{}} for the class name: {line!r}")
+    if not lines:
+        raise ConfigError(f"template: {path} is empty")
+    return tuple(lines)
 
 
 def known(value: T | None) -> T:
@@ -191,8 +217,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in arguments and not isinstance(value, bool)
     if origin is tuple:
         return isinstance(value, tuple) and len(value) == len(arguments) and all(map(_fits, value, arguments))
-    if origin is dict:
-        return isinstance(value, dict)
+    if origin in (dict, list):
+        return isinstance(value, origin)
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
@@ -208,8 +234,8 @@ def _describe(hint: Any) -> str:
         return "one of " + ", ".join(map(str, arguments))
     if origin is tuple:
         return f"{len(arguments)} values"
-    if origin is dict:
-        return "a mapping"
+    if origin in (dict, list):
+        return "a mapping" if origin is dict else "a list"
     return (
         "nothing"
         if hint is type(None)
@@ -243,8 +269,8 @@ def coerce(value: Any, hint: Any) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, tuple):
-        return list(value)
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value

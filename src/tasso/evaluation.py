@@ -19,14 +19,14 @@ from tasso.tasks import Task
 
 @dataclass(frozen=True)
 class Rows:
-    """Percent correct on every task of the sequence, in its order."""
+    """Percent correct on every task of the sequence, in its order. None: not measured, and the model is gone."""
 
-    mtil: list[float]
-    mcil: list[float]
+    mtil: list[float | None]
+    mcil: list[float | None]
     # Distances between pictures and texts, task by task, if they were asked for and there is one text a class.
     alignment: list[dict[str, Any]] | None = None
 
-    def settings(self) -> dict[str, list[float]]:
+    def settings(self) -> dict[str, list[float | None]]:
         """The accuracies by the name of the setting."""
         return {"mtil": self.mtil, "mcil": self.mcil}
 
@@ -48,16 +48,17 @@ def accuracy_rows(
 ) -> Rows:
     """Score the model on every task in both settings."""
     groups = [task.class_names for task in tasks]
+    prompts = [task.prompts(templates) for task in tasks]
     rows, distances, offset = Rows([], []), list[dict[str, Any]](), 0
     for task, pictures in zip(tasks, pixels, strict=True):
         embedded = inference.embed_all(pictures, batch_size, on_progress)
-        scores = inference.scores(embedded, groups, templates)
+        scores = inference.scores(embedded, groups, prompts)
         labels = torch.from_numpy(task.test.labels).to(scores.device)
         own = scores[:, offset : offset + len(task.class_names)]
         rows.mtil.append(percent_correct(own, labels))
         rows.mcil.append(percent_correct(scores, labels + offset))
         offset += len(task.class_names)
-        texts = inference.texts(task.class_names, templates) if with_alignment else None
+        texts = inference.texts(task.class_names, task.prompts(templates)) if with_alignment else None
         if texts is not None:
             distances.append(alignment(embedded.features, texts, labels))
     return dataclasses.replace(rows, alignment=distances) if distances else rows

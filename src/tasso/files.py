@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders that one process has for itself."""
+"""Files that are there whole or not at all, folders that one process has for itself, and YAML."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import yaml
+
+from tasso.errors import ConfigError
 
 
 @contextlib.contextmanager
@@ -44,6 +48,21 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replace a text file."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping, or an error that names the file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a readable text file: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected 'key: value' lines")
+    return values
 
 
 def is_temporary(path: Path) -> bool:

@@ -80,10 +80,12 @@ def candidates(
 
 
 class Guesser:
-    """A model with its prompts."""
+    """A model with its prompts, and those that single tasks have for themselves."""
 
-    def __init__(self, inference: Inference, templates: Sequence[str]) -> None:
-        self.inference, self.templates = inference, tuple(templates)
+    def __init__(
+        self, inference: Inference, templates: Sequence[str], own: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self.inference, self.templates, self.own = inference, tuple(templates), dict(own or {})
 
     def guess(self, pictures: Sequence[Array], among: Candidates, top: int = 1) -> list[list[Prediction]]:
         """The `top` likeliest classes of each picture, the likeliest first."""
@@ -97,7 +99,8 @@ class Guesser:
         names = [name for group in among.groups for name in group]
         owners = [task for task, group in zip(among.tasks, among.groups, strict=True) for _ in group]
         seen = torch.cat([self._view(picture) for picture in pictures])
-        scores = self.inference.scores(self.inference.embed(seen), among.groups, self.templates)
+        templates = [self.own.get(task, self.templates) for task in among.tasks]
+        scores = self.inference.scores(self.inference.embed(seen), among.groups, templates)
         probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)
         if not bool(torch.isfinite(probabilities).all()):
             raise ModelError("the model's scores are not numbers; are its weights damaged?")

@@ -15,6 +15,8 @@ from tasso.images import Pixels
 
 EMBED_BATCH = 256
 
+Templates = Sequence[str] | Sequence[Sequence[str]]
+
 
 @dataclass(frozen=True)
 class Embedded:
@@ -29,6 +31,14 @@ class Embedded:
         """All of them in one."""
         routes = [part.routes for part in parts if part.routes is not None]
         return Embedded(torch.cat([part.features for part in parts]), torch.cat(routes) if routes else None)
+
+
+def for_each(groups: Sequence[Sequence[str]], templates: Templates) -> list[tuple[str, ...]]:
+    """The prompts of each group, if they are not the same for all."""
+    shared = [template for template in templates if isinstance(template, str)]
+    if shared or not templates:
+        return [tuple(shared)] * len(groups)
+    return [tuple(own) for own in templates]
 
 
 class Inference:
@@ -69,14 +79,15 @@ class Inference:
         """Room for so many pictures that another process embeds."""
         return Embedded(torch.empty(count, self.clip.dim, device=self.clip.device))
 
-    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Sequence[str]) -> Tensor:
+    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
         """One row a picture, one column a class; the larger, the likelier.
 
         Args:
             groups: class names, task by task; the columns are in their order.
-            templates: prompts that the names are put into.
+            templates: prompts that the names are put into, the same for all or a list of them for each group.
         """
-        texts = torch.cat([self.clip.class_embeddings(names, templates) for names in groups])
+        each = zip(groups, for_each(groups, templates), strict=True)
+        texts = torch.cat([self.clip.class_embeddings(names, prompts) for names, prompts in each])
         return pictures.features @ texts.mT
 
     def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:

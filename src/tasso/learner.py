@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tasso.alignment import BINS, RANGE
-from tasso.clip import Clip, load_clip, read_templates
-from tasso.config import Protocol, RunConfig, from_dict, known
+from tasso.clip import Clip, load_clip
+from tasso.config import Protocol, RunConfig, from_dict, known, read_templates
 from tasso.engine import Plan, Training, choose_device, choose_precision, peak_memory, planned_steps
 from tasso.errors import ConfigError, RunError
 from tasso.evaluation import Rows, accuracy_rows
@@ -26,10 +26,12 @@ from tasso.images import Pixels, Stream, load_pixels, open_packs, thread_pool
 from tasso.inference import Inference
 from tasso.methods import Method, RunInfo, TaskInfo, build_method
 from tasso.metrics import metrics
+from tasso.places import absolute, absolute_path
 from tasso.processes import ALONE, Processes, check_divisible, processes
 from tasso.progress import progress
-from tasso.runs import RunFolder, identity
-from tasso.tasks import ImageSet, Task, TaskSequence, load_sequence
+from tasso.runs import RunFolder, check_data, identity, same_places
+from tasso.similar import warn_of_similar_classes
+from tasso.tasks import BENCHMARKS, ImageSet, Task, TaskSequence, load_sequence
 from tasso.tracking import Tracking, check_installed, open_tracking
 
 log = logging.getLogger("tasso")
@@ -60,9 +62,16 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     return dataclasses.replace(
         config.resolved(method.run_defaults),
         method=method.hyper_parameters(),
+        tasks=absolute(config.tasks) if config.tasks else None,
+        reference=_reference(config.reference),
         label=label_of(config, method),
         precision="bfloat16" if precision == torch.bfloat16 else "float32",
     ), method
+
+
+def _reference(reference: str | None) -> str | None:
+    """A folder by its full path, as own tasks have; names of benchmarks as they are."""
+    return reference if reference is None or reference in BENCHMARKS else absolute_path(reference)
 
 
 def label_of(config: RunConfig, method: Method) -> str:
@@ -113,6 +122,8 @@ def finished(folder: RunFolder, config: RunConfig) -> dict[str, Any] | None:
     if not folder.config_file.exists():
         return None
     folder.check_same(config)
+    if not same_places(folder.read_config(), config):
+        return None  # whether it is the same data must be looked at
     results = folder.read_results()
     return results if results and results["finished"] else None
 
@@ -141,6 +152,9 @@ class Learner:
             torch.cuda.set_device(self.device)  # streams and recordings are made on the current one
         wants_reference = any(wanted.name == "reference" for wanted in method.wants())
         self.sequence = sequence or load_sequence(config, with_reference=wants_reference)
+        self.contents = self.sequence.contents()
+        if not config.overwrite and (before := folder.read_results()):
+            check_data(before, self.contents, folder.path)
         self.clip = clip or load_clip(config.model, config.pretrained)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
         self.clip.processes = among
@@ -151,6 +165,8 @@ class Learner:
             self.sequence = self._first_alone(lambda: packs.packed(self.sequence))
         self._loaded: dict[str, Pixels] = {}
         self.tracking = Tracking(None, None)  # until the run folder is there
+        if config.tasks:
+            warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
         method.check(self.clip)
         method.attach(self.clip)
         method.begin_run(self._run_info())
@@ -187,7 +203,7 @@ class Learner:
         return results
 
     def _run(self) -> dict[str, Any]:
-        results = self.folder.read_results() or self._first_results()
+        results = self.folder.read_results() or self.first_results()
         tasks = self.sequence.tasks
         if not results["mtil"]["zero_shot"]:
             rows = self._evaluate("zero-shot", with_alignment=True)
@@ -195,6 +211,10 @@ class Learner:
             self.folder.write_results(results)
             self.tracking.row(self.sequence.names, rows.settings(), 0)
         for index in range(len(results["mtil"]["matrix"]), len(tasks)):
+            if self._is_out_of_reach(results, index):
+                self._add_row(results, *earlier_row(results, index, self.sequence.names))
+                self.folder.write_results(results)
+                continue
             about = self._learn_task(index)
             started = time.perf_counter()
             rows = self._evaluate(f"after {tasks[index].name}", with_alignment=index == len(tasks) - 1)
@@ -208,6 +228,12 @@ class Learner:
                 summary = {setting: results[setting]["metrics"] for setting in rows.settings()}
                 self.tracking.metrics(summary, self._steps_before(index + 1))
         return results
+
+    def _is_out_of_reach(self, results: Mapping[str, Any], index: int) -> bool:
+        """Was this task learned by the run that this one extends, and its model removed since?"""
+        learned = results["extends"]["tasks"] if results.get("extends") else []
+        there = self.folder.has_checkpoint(index, self.sequence.tasks[index].name)
+        return index < len(learned) and not there
 
     # -- one task --------------------------------------------------------------------------------------------
 
@@ -247,7 +273,7 @@ class Learner:
         torch.manual_seed(self.config.seed * 1000 + index)
         plan, train = self._plan(task), self._pixels(task.train, f"{task.name} train")
         info = TaskInfo(
-            index, task.name, task.class_names, self.templates, self.config.seed, plan.steps,
+            index, task.name, task.class_names, task.prompts(self.templates), self.config.seed, plan.steps,
             train, self._pixels, self.sequence.tasks[: index + 1],
         )  # fmt: skip
         self.method.begin_task(info)
@@ -405,10 +431,11 @@ class Learner:
                 lambda n: advance(n, ""),
                 with_alignment=with_alignment,
             )
-        log.info("%s: MTIL %s", when, " ".join(f"{value:.1f}" for value in rows.mtil))
+        log.info("%s: MTIL %s", when, " ".join(f"{value:.1f}" for value in rows.mtil if value is not None))
         return rows
 
-    def _first_results(self) -> dict[str, Any]:
+    def first_results(self) -> dict[str, Any]:
+        """A results.json in which nothing has been measured yet."""
         c, tasks = self.config, self.sequence.tasks
         self.folder.log("started", method=self.method.name, tasks=self.sequence.names)
         return {
@@ -428,6 +455,8 @@ class Learner:
             "per_task": [],
             "classes": {task.name: len(task.class_names) for task in tasks},
             "class_names": {task.name: list(task.class_names) for task in tasks},
+            "templates": {task.name: list(task.templates) for task in tasks if task.templates},
+            "data": self.contents,
             "parameters": self.clip.count_parameters(),
         }
 
@@ -459,6 +488,18 @@ class Learner:
         }
 
 
+def earlier_row(results: Mapping[str, Any], index: int, tasks: Sequence[str]) -> tuple[Rows, dict[str, Any]]:
+    """A row of the run that this one extends, where its model is gone, and what was measured then.
+
+    MTIL scores a task against its own classes, so what was measured still holds; nothing is known of the new tasks. In
+    MCIL the classes of the new tasks are among the candidates now, so nothing is known at all.
+    """
+    before = results["extends"]
+    known = dict(zip(before["tasks"], before["mtil"]["matrix"][index], strict=True))
+    rows = Rows([known.get(name) for name in tasks], [None for _ in tasks])
+    return rows, dict(before["per_task"][index])
+
+
 @contextlib.contextmanager
 def stop_signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C and a polite kill set, so that a step is finished before its state is saved."""
@@ -481,9 +522,9 @@ def stop_signals() -> Iterator[threading.Event]:
 
 # Options that say what is evaluated and how; the others are about learning.
 EVALUATION_OPTIONS = frozenset({
-    "benchmark", "data_root", "sequence", "limit_tasks", "test_per_class", "check_counts", "model", "pretrained",
-    "template", "protocol", "device", "precision", "eval_batch_size", "workers", "cache_gib",
-    "pack_dir", "pack_size",
+    "benchmark", "tasks", "data_root", "sequence", "limit_tasks", "test_per_class", "test_share", "split_seed",
+    "check_counts", "model", "pretrained", "template", "protocol", "device", "precision", "eval_batch_size", "workers",
+    "cache_gib", "pack_dir", "pack_size",
 })  # fmt: skip
 
 
@@ -493,6 +534,8 @@ def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) ->
         raise ConfigError(f"{where}: {unknown[0]!r} is not an option of an evaluation")
     base = RunFolder(run).read_config().to_dict() if run else {}
     kept = {k: v for k, v in base.items() if k in EVALUATION_OPTIONS - {"device", "precision"}}
+    if given.keys() & {"benchmark", "tasks"} and base.get("tasks"):  # other tasks than the run's own
+        kept = {k: v for k, v in kept.items() if k not in ("benchmark", "tasks", "sequence", "limit_tasks")}
     return from_dict({**kept, **given}, where)
 
 

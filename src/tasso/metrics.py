@@ -1,10 +1,14 @@
 """Numbers that sum up a run. M[i][k] is the accuracy on task k after learning task i, b[k] that of the pretrained
-model, both in sequence order and in percent. No torch here: a matrix from anywhere will do."""
+model, both in sequence order and in percent. No torch here: a matrix from anywhere will do.
+
+A run that was extended may not know some accuracies of its early models (None). A metric that needs one of them is
+None; it is never computed from the others."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +51,28 @@ def last(matrix: Matrix) -> float:
     return accuracy(matrix)
 
 
-def metrics(zero_shot: Sequence[float], matrix: Matrix) -> dict[str, float | None]:
+def metrics(zero_shot: Sequence[float], matrix: Sequence[Sequence[float | None]]) -> dict[str, float | None]:
     """All of them. With a single task there is nothing to forget or to degrade: None."""
-    several = len(matrix) > 1
+    tasks = len(matrix)
+    # NaN goes through sums, but not through min: what is not known must not be passed over.
+    filled = [[math.nan if value is None else value for value in row] for row in matrix]
+    before = [filled[i][k] for k in range(tasks) for i in range(k)]
+    since = [filled[i][k] for k in range(tasks) for i in range(k, tasks)]
+    several = tasks > 1
     return {
-        "accuracy": accuracy(matrix),
-        "forgetting": forgetting(matrix) if several else None,
-        "zero_shot_degradation": zero_shot_degradation(zero_shot, matrix) if several else None,
-        "transfer": transfer(matrix) if several else None,
-        "average": average(matrix),
-        "last": last(matrix),
+        "accuracy": _if_known(filled[-1], lambda: accuracy(filled)),
+        "forgetting": _if_known(since, lambda: forgetting(filled)) if several else None,
+        "zero_shot_degradation": _if_known(before, lambda: zero_shot_degradation(zero_shot, filled))
+        if several
+        else None,
+        "transfer": _if_known(before, lambda: transfer(filled)) if several else None,
+        "average": _if_known([value for row in filled for value in row], lambda: average(filled)),
+        "last": _if_known(filled[-1], lambda: last(filled)),
     }
+
+
+def _if_known(needed: Sequence[float], compute: Callable[[], float]) -> float | None:
+    return None if any(math.isnan(value) for value in needed) else compute()
 
 
 def metrics_of_file(path: Path) -> dict[str, Any]:
@@ -94,7 +109,7 @@ def _checked(part: Any, where: str) -> dict[str, float | None]:
             f"{where}: matrix has {len(matrix)} rows, zero_shot has {len(zero_shot)} tasks; metrics need all"
         )
     for number, row in enumerate(matrix):
-        if not _numbers(row) or len(row) != len(zero_shot):
+        if not isinstance(row, list) or len(row) != len(zero_shot) or not _numbers([v for v in row if v is not None]):
             raise DataError(f"{where}: matrix[{number}] must be {len(zero_shot)} numbers")
     return metrics(zero_shot, matrix)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import platform
 import re
@@ -10,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import yaml
@@ -21,6 +22,7 @@ from torch import Tensor
 from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.errors import BusyError, RunError
 from tasso.files import is_temporary, locked, write_atomically, write_text
+from tasso.places import without_folders
 from tasso.version import __version__
 
 # Options that may differ between the start of a run and its continuation: where things are and how often they are
@@ -29,6 +31,8 @@ MAY_CHANGE = {
     "out", "overwrite", "save_minutes", "save_every", "workers", "device", "eval_batch_size", "data_root", "label",
     "cuda_graphs", "track",
 }  # fmt: skip
+# Options that came later than many runs. Left alone they say nothing, so that names of older runs stay what they are.
+LATER = {"tasks", "shots", "test_share", "split_seed", "reference"}
 
 
 class RunFolder:
@@ -70,8 +74,10 @@ class RunFolder:
                 self._clear()
             if not self.config_file.exists():
                 # Overwriting was done now; whoever uses this file again must not do it once more.
-                document = {**config.to_dict(), "overwrite": False, "versions": versions()}
-                write_text(self.config_file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+                self._write_config({**config.to_dict(), "overwrite": False, "versions": versions()})
+            elif not same_places(self.read_config(), config):  # own pictures have moved
+                places = {"tasks": config.tasks, "reference": config.reference}
+                self._write_config({**read_yaml(self.config_file), **places})
             self.checkpoints.mkdir(exist_ok=True)
             yield
 
@@ -104,7 +110,7 @@ class RunFolder:
 
     def check_same(self, config: RunConfig) -> None:
         """Raise a RunError if this folder holds a run of another configuration."""
-        before, now = (identity(c) for c in (self.read_config(), config))
+        before, now = (_comparable(c) for c in (self.read_config(), config))
         for key in (*before, *now):
             if before.get(key) != now.get(key):
                 raise RunError(
@@ -113,6 +119,9 @@ class RunFolder:
                 )
 
     # -- reading and writing ---------------------------------------------------------------------------------
+
+    def _write_config(self, document: Mapping[str, Any]) -> None:
+        write_text(self.config_file, yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True))
 
     def read_config(self) -> RunConfig:
         """The resolved configuration the run was started with."""
@@ -124,7 +133,7 @@ class RunFolder:
         """What has been measured so far, or None."""
         try:
             document = json.loads(self.results_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise RunError(f"{self.results_file}: not valid JSON ({error}); use --overwrite to start afresh") from None
@@ -150,6 +159,12 @@ class RunFolder:
         files = sorted(self.checkpoints.glob("*.safetensors"))
         for file in files[:-1] if which == "last" else files:
             file.unlink(missing_ok=True)
+
+    def take_checkpoint(self, index: int, task: str, other: RunFolder) -> None:
+        """Make another run's checkpoint ours too. Checkpoints are replaced and never changed, so a link will do."""
+        theirs, ours = other.checkpoint_file(index, task), self.checkpoint_file(index, task)
+        if theirs.exists() and not ours.exists():
+            write_atomically(ours, lambda temporary: _link_or_copy(theirs, temporary))
 
     def has_checkpoint(self, index: int, task: str) -> bool:
         """Is there a model after this task?"""
@@ -183,9 +198,71 @@ class RunFolder:
 
 def identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run and no other; the method's hyper-parameters are keys of their own."""
+    usual = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name in LATER}
+    options = _everything(config)
+    if config.tasks:
+        options["tasks"] = without_folders(config.tasks)
+    if config.reference:
+        options["reference"] = PurePath(config.reference).name
+    return {key: value for key, value in options.items() if key not in LATER or value != usual[key]}
+
+
+def same_places(one: RunConfig, other: RunConfig) -> bool:
+    """Are own tasks and reference images read from the same places?"""
+    return (one.tasks, one.reference) == (other.tasks, other.reference)
+
+
+def _comparable(config: RunConfig) -> dict[str, Any]:
+    """What must not change while a run goes on. Own pictures may have been moved: it is their list that must stay the
+    same, which `check_data` sees to."""
+    return {
+        **_everything(config),
+        "tasks": [place["name"] for place in config.tasks] if config.tasks else None,
+        "reference": None,
+    }
+
+
+def _everything(config: RunConfig) -> dict[str, Any]:
     options = config.to_dict()
     method = {f"method.{key}": value for key, value in options.pop("method").items()}
     return {**{key: value for key, value in options.items() if key not in MAY_CHANGE}, **method}
+
+
+def check_data(results: Mapping[str, Any], now: Mapping[str, Any], where: Path) -> None:
+    """Raise a RunError if the data of a run are not those it was started with.
+
+    Args:
+        results: of the run; those of earlier versions do not tell.
+        now: what `TaskSequence.contents` says of the data as they are.
+    """
+    advice = "Put back what it was started with, or choose another --out"
+    before = results.get("data", {})
+    for name, then in before.get("tasks", {}).items():
+        found = now["tasks"].get(name, then)
+        counts = [f"{d['classes']} classes, {d['train']} training and {d['test']} test pictures" for d in (then, found)]
+        if counts[0] != counts[1]:
+            raise RunError(
+                f"{where}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
+                f"{counts[1]}. {advice}"
+            )
+        if then != found:
+            raise RunError(
+                f"{where}: the data of task {name!r} have changed: as many pictures as when this run was started, but "
+                f"other files, labels or class names. {advice}"
+            )
+    then, found = (d.get("reference") for d in (before, now))
+    if then and found and then != found:
+        raise RunError(
+            f"{where}: the reference images are not those this run was started with ({then['pictures']} then, "
+            f"{found['pictures']} now). {advice}"
+        )
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except OSError:  # another disk, or a system without links
+        shutil.copyfile(source, target)
 
 
 def to_json(document: Mapping[str, Any]) -> str:

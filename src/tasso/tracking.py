@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,10 +121,13 @@ class Tracking:
         """Losses of a step; `step` counts over all tasks."""
         self._numbers({f"loss/{task}/{name}": value for name, value in values.items()}, step)
 
-    def row(self, tasks: list[str], settings: Mapping[str, list[float]], step: int) -> None:
-        """Accuracies on all tasks."""
+    def row(self, tasks: list[str], settings: Mapping[str, Sequence[float | None]], step: int) -> None:
+        """Accuracies on all tasks, and their mean where all are known."""
         values = {f"{s}/{task}": v for s, row in settings.items() for task, v in zip(tasks, row, strict=True)}
-        self._numbers(values | {f"{s}/mean": sum(row) / len(row) for s, row in settings.items()}, step)
+        for setting, row in settings.items():
+            known = [value for value in row if value is not None]
+            values[f"{setting}/mean"] = sum(known) / len(known) if len(known) == len(row) else None
+        self._numbers(values, step)
 
     def metrics(self, settings: Mapping[str, Mapping[str, float]], step: int) -> None:
         """What sums up the run."""

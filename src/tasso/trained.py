@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tasso.clip import Clip, load_clip, read_templates
-from tasso.config import known
+from tasso.clip import Clip, load_clip
+from tasso.config import known, read_templates
 from tasso.engine import choose_device, choose_precision
 from tasso.errors import ModelError, RunError
 from tasso.guesses import BATCH, Answer, Candidates, Guesser, Prediction, answers, candidates
@@ -58,6 +58,12 @@ class Run:
     def templates(self) -> tuple[str, ...]:
         """The prompts that class names are put into."""
         return read_templates(known(self.config.template))
+
+    @property
+    def own_templates(self) -> dict[str, list[str]]:
+        """Prompts of tasks that have some for themselves."""
+        found: dict[str, list[str]] = self.results.get("templates", {})
+        return found
 
     @property
     def checkpoints(self) -> list[str]:
@@ -116,14 +122,14 @@ class Run:
     def stages(self) -> Iterator[tuple[str | None, Guesser]]:
         """The models that are there, each with the task that it learned last; first the one before all tasks."""
         start, templates = self._pretrained(), self.templates
-        yield None, Guesser(Inference(start), templates)
+        yield None, Guesser(Inference(start), templates, self.own_templates)
         for task in self.checkpoints:
-            yield task, Guesser(self._load(start.copy(), task)[1], templates)
+            yield task, Guesser(self._load(start.copy(), task)[1], templates, self.own_templates)
 
     @cached_property
     def guesser(self) -> Guesser:
         """The model with its prompts."""
-        return Guesser(self.inference, self.templates)
+        return Guesser(self.inference, self.templates, self.own_templates)
 
     def candidates(self, task: str | None = None, classes: Sequence[str] | None = None) -> Candidates:
         """The classes of one task, of all tasks of the run, or any others by name."""

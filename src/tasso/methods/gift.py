@@ -101,10 +101,11 @@ class Gift(LogitDistillation):
 
     def _request(self, run: RunInfo, index: int) -> Request:
         """Pictures for task `index`: of classes learned before it and of those of the reference set."""
-        names = [*run.reference_names, *(name for task in run.tasks[:index] for name in task.class_names)]
-        if not names:
+        pool = prompts(run.reference_names, run.templates[:1])
+        for task in run.tasks[:index]:
+            pool += prompts(task.class_names, task.prompts(run.templates)[:1])
+        if not pool:
             raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
-        pool = prompts(names, run.templates[:1])
         draws = np.random.default_rng((run.seed, index)).integers(len(pool), size=self.images)
         # As the code numbers them; its 42 is a seed. Generators take 63 bits.
         seeds = tuple((number + 100_000 * index + 10_000_000 * run.seed) % 2**63 for number in range(self.images))

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.clip import Clip, FrozenImageEncoder, prompts
+from tasso.clip import Clip, FrozenImageEncoder, mean_of_templates, prompts
 from tasso.config import known, option, require
 from tasso.errors import RunError
 from tasso.images import Pixels
-from tasso.inference import Embedded, Inference
+from tasso.inference import Embedded, Inference, Templates
 from tasso.losses import cross_entropy
 from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
 from tasso.methods.distillation import LogitDistillation
@@ -70,17 +70,23 @@ class ICaRL(LogitDistillation):
         self.means: dict[int, Tensor] = {}
 
     def begin_run(self, run: RunInfo) -> None:
+        self.usual_prompts = run.templates
         self.pretrained: FrozenImageEncoder | None = None
         if self.teacher == "pretrained":  # what it makes of pictures, and of all texts that it will be asked for
             self.pretrained = self.clip.frozen_image_encoder()
-            self.pretrained_texts = [self.clip.encode_classes(task.class_names, run.templates) for task in run.tasks]
+            self.pretrained_texts = [
+                self.clip.encode_classes(task.class_names, task.prompts(run.templates)) for task in run.tasks
+            ]
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
         self.tutor = self.pretrained or self.clip.frozen_image_encoder()
         self.tutor_texts = self.pretrained_texts[task.index] if self.pretrained else self.class_embeddings
-        names = [name for earlier in task.earlier for name in earlier.class_names]
-        self.seen_tokens = self.clip.tokenise(prompts([*names, *task.class_names], task.templates))
+        # Classes of all tasks seen; each task may have prompts of its own, and another number of them.
+        each = [(seen.class_names, seen.prompts(self.usual_prompts)) for seen in task.earlier]
+        each.append((task.class_names, task.templates))
+        self.seen_tokens = self.clip.tokenise([text for names, own in each for text in prompts(names, own)])
+        self.seen_prompts = [(len(names), len(own)) for names, own in each]
 
     def pictures(self, task: TaskInfo) -> dict[str, ImageSet]:
         """The memory as one set; labels count through the classes of all tasks seen."""
@@ -111,9 +117,18 @@ class ICaRL(LogitDistillation):
             **self.distil(teacher, student, self.tutor_texts),
         }
         if self.labelled_replay:
-            seen = self.encode_classes(self.seen_tokens)
+            seen = self._seen_texts()
             terms["replay"] = cross_entropy(student, seen, exemplars.labels, self.scale, self.label_smoothing)
         return terms
+
+    def _seen_texts(self) -> Tensor:
+        """One embedding for each class of all tasks seen, with gradient."""
+        parts = torch.split(
+            self.clip.encode_tokens(self.seen_tokens), [names * own for names, own in self.seen_prompts]
+        )
+        return torch.cat([
+            mean_of_templates(part, own) for part, (_, own) in zip(parts, self.seen_prompts, strict=True)
+        ])  # fmt: skip
 
     def end_task(self) -> None:
         """Every task seen gets the same share of the memory; the earlier ones lose what was chosen last."""
@@ -175,7 +190,7 @@ class NearestMean(Inference):
         super().__init__(clip)
         self.means = means
 
-    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Sequence[str]) -> Tensor:
+    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
         scores = super().scores(pictures, groups, templates)
         means = [self.means.get(tuple(names)) for names in groups]
         learned = torch.cat([

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -24,7 +25,10 @@ RESULTS_VERSION = 1
 
 @dataclass(frozen=True)
 class SettingResult:
-    """Accuracies in percent: before any task, then one row per learned task, one column per task."""
+    """Accuracies in percent: before any task, then one row per learned task, one column per task.
+
+    NaN in the matrix: an extended run whose early models were gone, so that nobody knows.
+    """
 
     zero_shot: tuple[float, ...]
     matrix: tuple[tuple[float, ...], ...]
@@ -192,7 +196,8 @@ def _parse_setting(reader: Reader, size: int, finished: bool) -> SettingResult:
     def matrix_row(key: str, value: Any) -> tuple[float, ...]:
         if not isinstance(value, list):
             raise reader.fail(key, f"expected a list, found {kind(value)}")
-        row = tuple(_percent(reader, f"{key}[{index}]", item) for index, item in enumerate(value))
+        places = ((f"{key}[{index}]", item) for index, item in enumerate(value))
+        row = tuple(math.nan if item is None else _percent(reader, place, item) for place, item in places)
         _check_length(reader, key, row, size)
         return row
 

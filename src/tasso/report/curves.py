@@ -11,7 +11,7 @@ from tasso.report.colours import mark, method_class
 from tasso.report.groups import Comparison, Group
 from tasso.report.markup import Html, element, label, line
 from tasso.report.markup import points as places
-from tasso.report.tables import SETTING_NAMES, fixed
+from tasso.report.tables import DASH, SETTING_NAMES, fixed
 
 _Scale = Callable[[float], float]
 
@@ -35,7 +35,7 @@ def _range(comparison: Comparison, setting: Setting) -> tuple[int, int]:
     """The shared y axis in whole twenties; at least forty points, so that noise does not look like news."""
     values = list(comparison.zero_shot(setting))
     for run in comparison.runs:
-        values += [value for row in run.setting(setting).matrix for value in row]
+        values += [value for row in run.setting(setting).matrix for value in row if not math.isnan(value)]
     low, high = math.floor(min(values) / 20) * 20, math.ceil(max(values) / 20) * 20
     while high - low < 40:
         low, high = max(0, low - 20), min(100, high + 20)
@@ -75,9 +75,8 @@ def _panel(
     for group in comparison.groups:
         series = _series(group, setting, task)
         means = [fmean(values) for values in series]
-        points = [(x(step), y(value)) for step, value in enumerate(means)]
-        parts.append(_method(group, series, points, task, methods[group.label], x, y))
-        if len(means) > task + 1:
+        parts.append(_method(group, series, task, methods[group.label], x, y))
+        if len(means) > task + 1 and not math.isnan(means[task + 1]):
             learned, last = fixed(means[task + 1], 1), fixed(means[-1], 1)
             described.append(f"{group.label} {learned} when learned, {last} at the end")
     parts.append(element("line", class_="cursor", y1=_TOP, y2=_BOTTOM))  # the script puts it where the reader points
@@ -102,23 +101,25 @@ def _series(group: Group, setting: Setting, task: int) -> list[list[float]]:
 def _method(
     group: Group,
     series: Sequence[Sequence[float]],
-    points: Sequence[tuple[float, float]],
     task: int,
     index: int,
     x: _Scale,
     y: _Scale,
 ) -> Html:
     parts: list[str] = []
+    means = [fmean(values) for values in series]
+    known = [step for step, mean in enumerate(means) if not math.isnan(mean)]
+    points = {step: (x(step), y(means[step])) for step in known}
     if len(group.runs) > 1:  # the range between the lowest and the highest seed
-        upper = [(x(step), y(max(values))) for step, values in enumerate(series)]
-        lower = [(x(step), y(min(values))) for step, values in enumerate(series)]
+        upper = [(x(step), y(max(series[step]))) for step in known]
+        lower = [(x(step), y(min(series[step]))) for step in known]
         parts.append(element("polygon", class_="band", points=places([*upper, *reversed(lower)])))
-    parts.append(element("polyline", class_="curve", points=places(points)))
-    if len(points) > task + 1:
+    parts.append(element("polyline", class_="curve", points=places(list(points.values()))))
+    if task + 1 in points:
         parts.append(mark(index, *points[task + 1], 4.5))
-        if len(points) > task + 2:  # a small one at the end too, to follow a line without its colour
-            parts.append(mark(index, *points[-1], 3.2))
-    values = " ".join(fixed(fmean(several), 1) for several in series)
+    if len(series) > task + 2 and len(series) - 1 in points:  # at the end too, to follow a line without its colour
+        parts.append(mark(index, *points[len(series) - 1], 3.2))
+    values = " ".join(DASH if math.isnan(mean) else fixed(mean, 1) for mean in means)
     return element(
         "g", *parts, class_=method_class(index), data_method=f"method-{index}", data_values=values,
     )  # fmt: skip

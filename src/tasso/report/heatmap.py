@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -48,6 +49,9 @@ def _row(run: RunResult, name: str, values: tuple[float, ...] | None, step: int 
     cells = []
     for column, value in enumerate(values):
         learned = column == step
+        if math.isnan(value):
+            cells.append(element("td", DASH, class_="missing", title="the model of this step was gone"))
+            continue
         cells.append(
             element(
                 "td",
@@ -58,7 +62,9 @@ def _row(run: RunResult, name: str, values: tuple[float, ...] | None, step: int 
             )
         )
     mean = fmean(values)
-    cells.append(element("td", fixed(mean, 1), class_="mean", data_v=fixed(mean, 2)))
+    known = not math.isnan(mean)
+    shown, exact = (fixed(mean, 1), fixed(mean, 2)) if known else (DASH, None)
+    cells.append(element("td", shown, class_="mean", data_v=exact))
     return element("tr", header, *cells, class_=kind)
 
 

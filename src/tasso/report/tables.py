@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -384,8 +385,13 @@ def matrix_table(run: RunResult, setting: Setting) -> Table:
 
 
 def _matrix_row(name: str, values: Sequence[float], learned: int | None) -> Row:
-    cells = (Cell(value, learned=index == learned) for index, value in enumerate(values))
-    return Row((Cell(name), *cells, Cell(fmean(values))))
+    cells = (Cell(_known(value), learned=index == learned) for index, value in enumerate(values))
+    return Row((Cell(name), *cells, Cell(_known(fmean(values)))))
+
+
+def _known(value: float) -> float | None:
+    """NaN is nothing to show: an extended run whose early models were gone."""
+    return None if math.isnan(value) else value
 
 
 # Column name, how many of the stored unit make one of the shown unit, decimals; in COST_FIELDS' order.

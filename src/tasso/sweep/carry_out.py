@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasso.errors import ConfigError, RunError
+from tasso.errors import RunError
 from tasso.learner import stop_signals
 from tasso.progress import progress
 from tasso.runs import RunFolder
@@ -18,8 +18,7 @@ from tasso.sweep.jobs import Job, distinct
 from tasso.sweep.local import run_local
 from tasso.sweep.slots import devices_for
 from tasso.sweep.work import Outcome, Work
-from tasso.tasks import BENCHMARKS
-from tasso.tasks.sequences import order
+from tasso.tasks import task_order
 
 log = logging.getLogger("tasso")
 
@@ -68,13 +67,7 @@ def is_finished(folder: Path) -> bool:
 def check(jobs: Sequence[Job]) -> None:
     """Raise an error for runs that cannot be meant, before the first one begins."""
     for job in jobs:
-        config = job.config(Path())
-        if config.benchmark not in BENCHMARKS:
-            raise ConfigError(f"benchmark: no {config.benchmark!r}. There are: {', '.join(BENCHMARKS)}")
-        benchmark = BENCHMARKS[config.benchmark]
-        order(benchmark.tasks, config.sequence, config.limit_tasks)
-        if benchmark.needs_root and config.data_root is None:
-            raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root")
+        task_order(job.config(Path()))
 
 
 def carry_out(jobs: Sequence[Job], folder: Path, how: How | None = None) -> Summary:

@@ -58,7 +58,7 @@ class Job:
         """
         known = resolved_identity(self.options)
         usual = _usual(known["method.name"], known["protocol"])
-        changed = {key: value for key, value in known.items() if value != usual[key] and key != "seed"}
+        changed = {key: value for key, value in known.items() if value != usual.get(key) and key != "seed"}
         if known["protocol"] != "code":
             changed["protocol"] = known["protocol"]
         sequence = "custom"
@@ -93,10 +93,11 @@ def distinct(jobs: Iterable[Job]) -> list[Job]:
         if first is job:
             continue
         before, now = _full_identity(first.options), _full_identity(job.options)
-        for key in now:
-            if before[key] != now[key]:
+        for key in {**before, **now}:
+            one, other = before.get(key), now.get(key)
+            if one != other:
                 raise ConfigError(
-                    f"{key}: {before[key]} and {now[key]} would be one run, {job.name}, because a name says what is "
+                    f"{key}: {one} and {other} would be one run, {job.name}, because a name says what is "
                     "given and not where it lies; learn them into folders of their own (--out)"
                 )
     return list(found)

@@ -1,6 +1,6 @@
 """What to learn: tasks, sequences, benchmarks, and readers for what lies on disk."""
 
-from tasso.tasks.catalogue import BENCHMARKS, Benchmark, load_sequence
+from tasso.tasks.catalogue import BENCHMARKS, Benchmark, load_sequence, task_order
 from tasso.tasks.sequences import order, rotation
 from tasso.tasks.task import ImageSet, Source, Task, TaskSequence, joined
 
@@ -15,4 +15,5 @@ __all__ = [
     "load_sequence",
     "order",
     "rotation",
+    "task_order",
 ]

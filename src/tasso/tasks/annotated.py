@@ -26,7 +26,13 @@ class FolderSource:
         return (self.root / key).read_bytes()
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        return [key for key in keys if not (self.root / key).is_file()]
+        return [key for key in keys if not self._has(key)]
+
+    def _has(self, key: str) -> bool:
+        try:
+            return (self.root / key).is_file()
+        except (OSError, ValueError):  # no file has such a name
+            return False
 
     def describe(self, key: str) -> str:
         return str(self.root / key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
-from tasso.config import RunConfig
+from tasso.config import RunConfig, read_templates
 from tasso.errors import ConfigError, DataError
+from tasso.places import names_catalogue
 from tasso.tasks import drawn
 from tasso.tasks.annotated import check_files, read_annotated
+from tasso.tasks.own import few, load_own, pictures_below
 from tasso.tasks.sequences import order
 from tasso.tasks.task import ImageSet, Task, TaskSequence
+
+log = logging.getLogger("tasso")
+
+DRAWN_REFERENCE = (
+    "reference: atlas is drawn by code and looks like no photograph. The model is held where it is compared with its "
+    "teacher, so expect it to forget more than with photographs; how much more has not been measured. Any folder of "
+    "varied photographs is better: --reference FOLDER"
+)
 
 
 @dataclass(frozen=True)
@@ -124,28 +135,98 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in (MTIL, MTIL_MINI, ATLAS
 
 def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequence:
     """Read and check everything the run will need, before anything is trained."""
-    if config.benchmark not in BENCHMARKS:
-        raise ConfigError(f"benchmark: no {config.benchmark!r}. There are: {', '.join(BENCHMARKS)}")
-    benchmark = BENCHMARKS[config.benchmark]
-    names = order(benchmark.tasks, config.sequence, config.limit_tasks)
-    root = data_root(config, benchmark)
-    tasks = tuple(benchmark.load_task(name, root, config.check_counts) for name in names)
+    tasks = tuple(_load_task(name, config) for name in task_order(config))
     if config.test_per_class:
         tasks = tuple(dataclasses.replace(t, test=first_of_each(t.test, config.test_per_class)) for t in tasks)
+    if config.shots:
+        tasks = tuple(dataclasses.replace(t, train=few(t.train, config.shots, config.seed)) for t in tasks)
     for task in tasks:
         for split in ("train", "test"):
             images: ImageSet = getattr(task, split)
             if not len(images):
                 raise DataError(f"task {task.name!r} has no {split} pictures")
             check_files(images, f"task {task.name!r}, {split}")
-    sequence = TaskSequence(benchmark.name, config.sequence, tasks)
+    sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
-    pictures, class_names = benchmark.load_reference(root, config.check_counts)
+    pictures, class_names = _load_reference(config)
     pictures = subset(pictures, config)
     check_files(pictures, "reference images")
     texts = read_texts(config.reference_texts) if config.reference_texts else ()
     return dataclasses.replace(sequence, reference=pictures, reference_names=class_names, reference_texts=texts)
+
+
+def task_order(config: RunConfig) -> list[str]:
+    """Names of the tasks in the order of learning. Raises a ConfigError if they cannot be meant; reads no data."""
+    if config.tasks:
+        if config.benchmark in BENCHMARKS:
+            raise ConfigError(
+                f"benchmark: {config.benchmark} has tasks of its own. Leave it out, or give yours another name; single "
+                f"tasks of it may stand among them, as in --tasks NAME={config.benchmark}:TASK"
+            )
+        for source in (place["from"] for place in config.tasks):
+            if names_catalogue(source):
+                _catalogue_task(source, config)
+        return order([place["name"] for place in config.tasks], config.sequence, config.limit_tasks)
+    benchmark = _benchmark(config.benchmark, "benchmark")
+    if benchmark.needs_root and config.data_root is None:
+        raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
+    return order(benchmark.tasks, config.sequence, config.limit_tasks)
+
+
+def _load_task(name: str, config: RunConfig) -> Task:
+    if not config.tasks:
+        benchmark = BENCHMARKS[config.benchmark]
+        return benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
+    place = next(place for place in config.tasks if place["name"] == name)
+    if not names_catalogue(place["from"]):
+        return load_own(place, config)
+    benchmark, task = _catalogue_task(place["from"], config)
+    loaded = benchmark.load_task(task, data_root(config, benchmark), config.check_counts)
+    templates = read_templates(place["template"]) if "template" in place else ()
+    return dataclasses.replace(loaded, name=name, templates=templates)
+
+
+def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
+    """`atlas:food` as benchmark and task."""
+    name, _, task = source.partition(":")
+    benchmark = _benchmark(name, "tasks")
+    if task not in benchmark.tasks:
+        raise ConfigError(f"tasks: {name} has no task {task!r}. Tasks: {', '.join(benchmark.tasks)}")
+    if benchmark.needs_root and config.data_root is None:
+        raise ConfigError(f"data_root: {source} needs --data-root, the folder with the data sets of {name}")
+    return benchmark, task
+
+
+def _benchmark(name: str, key: str) -> Benchmark:
+    if name not in BENCHMARKS:
+        raise ConfigError(f"{key}: no {name!r}. There are: {', '.join(BENCHMARKS)}")
+    return BENCHMARKS[name]
+
+
+def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
+    """Pictures, and the class names of their data set if it has any."""
+    if config.reference is None and config.tasks:
+        raise ConfigError(
+            "reference: this method looks at reference images, and own tasks bring none. Give --reference: a folder of "
+            f"any pictures, the more varied the better; or a benchmark whose it shall take ({', '.join(BENCHMARKS)})"
+        )
+    name = config.reference or config.benchmark
+    if name in BENCHMARKS:
+        benchmark = BENCHMARKS[name]
+        if name == "atlas" and any(not place["from"].startswith("atlas:") for place in config.tasks or ()):
+            log.warning("%s", DRAWN_REFERENCE)
+        return benchmark.load_reference(data_root(config, benchmark), config.check_counts)
+    folder = Path(name)
+    if not folder.exists():
+        raise ConfigError(
+            f"reference: {name!r} is neither a folder nor a benchmark. Benchmarks: {', '.join(BENCHMARKS)}"
+        )
+    try:
+        source, keys = pictures_below(folder)
+    except DataError as error:
+        raise DataError(f"reference: {error}") from None
+    return ImageSet(source, tuple(keys), np.zeros(len(keys), dtype=np.int64)), ()
 
 
 def read_texts(path: Path) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -48,6 +50,11 @@ class ImageSet:
         """The pictures at these places, in this order."""
         return ImageSet(self.source, tuple(self.keys[i] for i in indices), self.labels[indices])
 
+    def checksum(self) -> str:
+        """Another one when keys or labels are others."""
+        lines = (f"{key}\t{label}" for key, label in zip(self.keys, self.labels.tolist(), strict=True))
+        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
 
 class JoinedSource:
     """Pictures from several sources; keys begin with the number of the source and a colon."""
@@ -88,6 +95,21 @@ class Task:
     train: ImageSet
     val: ImageSet
     test: ImageSet
+    # Prompts of its own; empty: the run's.
+    templates: tuple[str, ...] = ()
+
+    def prompts(self, usual: Sequence[str]) -> tuple[str, ...]:
+        """Prompts that its class names are put into, where `usual` are the run's."""
+        return self.templates or tuple(usual)
+
+    def contents(self) -> dict[str, Any]:
+        """How many classes and pictures it has, and a checksum of class names, labels and keys: another one when
+        pictures have come or gone. Their bytes are not looked at."""
+        digest = hashlib.sha256(json.dumps(self.class_names).encode())
+        for images in (self.train, self.val, self.test):
+            digest.update(images.checksum().encode())
+        counts = {split: len(getattr(self, split)) for split in ("train", "val", "test")}
+        return {"classes": len(self.class_names), **counts, "checksum": digest.hexdigest()[:16]}
 
 
 @dataclass(frozen=True)
@@ -106,3 +128,11 @@ class TaskSequence:
     def names(self) -> list[str]:
         """Task names in order."""
         return [task.name for task in self.tasks]
+
+    def contents(self) -> dict[str, Any]:
+        """What the data are, by the name of the task; reference images are there if they were asked for."""
+        found = {task.name: task.contents() for task in self.tasks}
+        if self.reference is None:
+            return {"tasks": found}
+        checksum = self.reference.checksum()[:16]
+        return {"tasks": found, "reference": {"pictures": len(self.reference), "checksum": checksum}}

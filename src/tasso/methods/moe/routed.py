@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tasso.clip import Clip
-from tasso.inference import Embedded, Inference
+from tasso.inference import Embedded, Inference, Templates, for_each
 from tasso.methods.moe.adapters import PLAIN, Adapters
 from tasso.methods.moe.selector import TaskSelector
 
@@ -42,13 +42,14 @@ class RoutedInference(Inference):
         routes = torch.empty(count, dtype=torch.int64, device=self.clip.device)
         return Embedded(super().blank(count).features, routes)
 
-    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Sequence[str]) -> Tensor:
+    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
         if pictures.routes is None:
             return super().scores(pictures, groups, templates)
         scores = pictures.features.new_empty(len(pictures.features), sum(map(len, groups)))
         for route in torch.unique(pictures.routes).tolist():
             rows = pictures.routes == route
-            texts = torch.cat([self._class_texts(route, names, templates) for names in groups])
+            each = zip(groups, for_each(groups, templates), strict=True)
+            texts = torch.cat([self._class_texts(route, names, prompts) for names, prompts in each])
             scores[rows] = pictures.features[rows] @ texts.mT
         return scores
 

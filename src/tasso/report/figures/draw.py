@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
@@ -50,6 +51,9 @@ def matrices(run: RunResult) -> Figure:
         for y, row in enumerate(rows):
             for x, value in enumerate(row):
                 learned = y == x + 1
+                if math.isnan(value):  # an extended run whose early model was gone
+                    panel.text(x, y, "–", ha="center", va="center", fontsize=6.5, color=QUIET)
+                    continue
                 panel.text(
                     x, y, f"{value:.1f}", ha="center", va="center", fontsize=6.5,
                     color=ink(heat_colour(min(max(value / 100, 0), 1), 0)), weight="bold" if learned else "normal",

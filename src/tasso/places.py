@@ -1,0 +1,144 @@
+"""Where a user's own tasks lie: words of the command line, mappings and files of them, brought into one form.
+
+In that form a task is a mapping with `name`, `from` and, where they are given, `names`, `template`, `images`, `columns`
+and `subset`. The order of the list is the order of learning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+from tasso.errors import ConfigError
+from tasso.files import read_yaml
+
+Place = dict[str, Any]
+
+HUB = "hf:"
+FILES = ("names", "template", "images")  # beside `from`, these may be paths
+KEYS = ("name", "from", *FILES, "columns", "subset")
+COLUMNS = ("path", "label", "split")
+NAME = re.compile(r"\w[\w.+-]{0,63}")
+ROTATION = re.compile(r"[Ss]\d+")
+HOW = "expected NAME=PLACE (a folder, a table, shards or hf:DATASET), or a .yaml file of them"
+
+
+def parse_tasks(value: Any) -> list[Place]:
+    """Own tasks from whatever describes them: words, a mapping of names to places, or a list of either.
+
+    Raises:
+        ConfigError: names the task and the key.
+    """
+    places = _parsed(value, Path())
+    if not places:
+        raise ConfigError(f"tasks: none given; {HOW}")
+    seen: dict[str, Place] = {}
+    for place in places:
+        # Checkpoints are called after tasks, and some systems do not tell A from a.
+        name = place["name"].casefold()
+        if name in seen:
+            raise ConfigError(
+                f"tasks: two tasks are called {place['name']!r} ({seen[name]['from']} and {place['from']}); "
+                "rename one, as in NEW=PLACE"
+            )
+        seen[name] = place
+    return places
+
+
+def absolute(places: Sequence[Place]) -> list[Place]:
+    """The same with full paths: these tasks may be wanted again months later, from another folder."""
+    return [_moved(place, Path.cwd()) for place in places]
+
+
+def without_folders(places: Sequence[Place]) -> list[Place]:
+    """The same with the last part of each path: what does not depend on where things lie on a machine."""
+    return [
+        {key: PurePath(value).name if _is_path(key, value) else value for key, value in place.items()}
+        for place in places
+    ]
+
+
+def absolute_path(text: str) -> str:
+    """A path as it is seen from everywhere."""
+    return str(Path.cwd() / Path(text).expanduser())
+
+
+def names_catalogue(source: str) -> bool:
+    """Is this a task of the catalogue (`atlas:food`), not a place on the disk?"""
+    return bool(re.fullmatch(r"[a-z][a-z-]+:[\w.-]+", source)) and not source.startswith(HUB)
+
+
+def _parsed(value: Any, base: Path) -> list[Place]:
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, str):
+        return _word(value, base)
+    if isinstance(value, Mapping):
+        if "from" in value and "name" in value:
+            return [_place(value.get("name"), value, base)]
+        return [_place(name, place, base) for name, place in value.items()]
+    if isinstance(value, list | tuple):
+        return [place for item in value for place in _parsed(item, base)]
+    raise ConfigError(f"tasks: {HOW}, not {value!r}")
+
+
+def _word(word: str, base: Path) -> list[Place]:
+    """`name=place`, a YAML file of tasks, or a place alone, which is then called as its folder or file is."""
+    name, sign, place = word.partition("=")
+    if sign and (NAME.fullmatch(name) or not re.search(r"[/\\]", name)):
+        return [_place(name, place, base)]
+    if word.endswith((".yaml", ".yml")):
+        file = base / Path(word).expanduser()
+        return _parsed(read_yaml(file), file.parent)
+    return [_place(Path(word.removeprefix(HUB).rstrip("/")).name.split(".")[0], word, base)]
+
+
+def _place(name: Any, value: Any, base: Path) -> Place:
+    if not isinstance(name, str) or not NAME.fullmatch(name) or ROTATION.fullmatch(name):
+        raise ConfigError(
+            f"tasks: {name!r} cannot be the name of a task: letters, digits, _ . + and -, 64 at most, and not S1, S2 …"
+        )
+    if isinstance(value, str | Path):
+        value = {"from": str(value)}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"tasks: {name}: expected a place, or a mapping with 'from', not {value!r}")
+    place: Place = {"name": name, **{key: v for key, v in value.items() if key != "name" and v is not None}}
+    if unknown := sorted(set(place) - set(KEYS), key=str):
+        raise ConfigError(f"tasks: {name}: unknown key {unknown[0]!r}. Keys: {', '.join(KEYS[1:])}")
+    for key in ("from", *FILES, "subset"):
+        if key not in place and key != "from":
+            continue
+        if isinstance(place.get(key), Path):
+            place[key] = str(place[key])
+        if not isinstance(place.get(key), str) or not place[key].strip():
+            raise ConfigError(f"tasks: {name}: {key}: expected a path or name, not {place.get(key)!r}")
+    columns = place.get("columns", {})
+    if not isinstance(columns, Mapping) or not set(columns) <= set(COLUMNS) or not _texts(columns.values()):
+        raise ConfigError(f"tasks: {name}: columns: expected a mapping of {', '.join(COLUMNS)} to names of columns")
+    if "columns" in place:
+        place["columns"] = dict(columns)
+    return _moved(place, base)
+
+
+def _texts(values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _moved(place: Place, base: Path) -> Place:
+    """Relative paths are meant from `base`."""
+    moved = dict(place)
+    for key, text in place.items():
+        if _is_path(key, text):
+            prefix = HUB if text.startswith(HUB) else ""
+            moved[key] = prefix + str(base / Path(text.removeprefix(prefix)).expanduser())
+    return moved
+
+
+def _is_path(key: str, text: Any) -> bool:
+    if key not in ("from", *FILES) or (key == "template" and "{}" in text):
+        return False
+    if key == "from" and text.startswith(HUB):  # a data set on the hub is a name, ./saved is a folder
+        return bool(text.removeprefix(HUB).startswith((".", "~", "/")))
+    return not (key == "from" and names_catalogue(text))

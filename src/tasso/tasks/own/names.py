@@ -1,0 +1,148 @@
+"""Class names for prompts: directory names made readable, or a file in which the user says what they mean."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasso.errors import DataError
+
+NUMBERED = re.compile(r"\d+[._\- ]+(?=[^\W\d_])")  # 001.Black_footed_Albatross
+WORDNET = re.compile(r"n\d{8}[-_]+(?=\w)")  # n02085620-Chihuahua
+# Before a capital after two small letters, and before the last capital of several: "AnnualCrop", "HTMLPage". So
+# "iPhone" and "McDonald" stay whole.
+CAMEL = re.compile(r"(?<=[a-z][a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+
+
+def in_order(labels: Sequence[str]) -> list[str]:
+    """Each label once, sorted as people sort: 9 before 10."""
+
+    def key(label: str) -> tuple[list[tuple[bool, int, str]], str]:
+        parts = re.split(r"(\d+)", label.casefold())
+        return [(False, int(p), "") if p.isdecimal() else (True, 0, p) for p in parts if p], label
+
+    return sorted(set(labels), key=key)
+
+
+def class_names(labels: Sequence[str], known: Mapping[str, str], file: Path | None, where: str) -> tuple[str, ...]:
+    """One name a label, each another one.
+
+    Args:
+        known: names that the data bring along.
+        file: the user's own names, which win.
+        where: the place of the data, for messages.
+    """
+    if file is None and len(known) < len(labels) and all(label.isdecimal() for label in labels):
+        raise DataError(
+            f"{where}: its classes have numbers and no names ({', '.join(labels[:3])} …). A prompt needs names: give a "
+            "names file with one name a line, the first for the lowest number"
+        )
+    names = {**dict(zip(labels, readable(labels), strict=True)), **known}
+    if file is not None:
+        names.update(read_names(file, labels, known))
+    first: dict[str, str] = {}
+    for label in labels:
+        name = names[label].strip()
+        if not name:
+            raise DataError(f"{where}: class {label!r} has an empty name")
+        other = first.setdefault(name.casefold(), label)
+        if other != label:
+            raise DataError(
+                f"{where}: classes {other!r} and {label!r} are both called {name!r}. Put them together, or name them "
+                "in a names file"
+            )
+    return tuple(names[label].strip() for label in labels)
+
+
+def readable(labels: Sequence[str]) -> list[str]:
+    """Names of directories as one would say them: no numbers in front, no underscores, no CamelCase.
+
+    Numbers go only if every class has one, so that "747-400" beside "A380" keeps its own.
+    """
+    rest = list(labels)
+    for prefix in (NUMBERED, WORDNET):
+        if all(prefix.match(label) for label in rest):
+            cut = [prefix.sub("", label, count=1) for label in rest]
+            if len(set(cut)) == len(rest):
+                rest = cut
+    return [_spaced(label) for label in rest]
+
+
+def _spaced(label: str) -> str:
+    words = label.replace("_", " ").split()
+    if len(words) == 1:  # "Black_footed_McDonald" has its words already
+        words = CAMEL.sub(" ", words[0]).split()
+    return " ".join(words) or label
+
+
+# -- the names file ------------------------------------------------------------------------------------------------
+
+
+def read_names(file: Path, labels: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Names by label from a file: JSON or YAML (a mapping or a list), or text with `label,name` or one name a line.
+
+    A list is for labels that are numbers, or brings a new name for every class in order. A mapping may leave labels
+    out, which keep their names; a label that the data do not have is an error.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"names: no such file: {file}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"names: {file}: not a readable text file: {error}") from None
+    found = _document(file, text) if file.suffix.lower() in (".json", ".yaml", ".yml") else _lines(file, text)
+    if isinstance(found, list):
+        if len(found) != len(labels):
+            raise DataError(f"names: {file} has {len(found)} names for {len(labels)} classes")
+        return {label: name for label, (name, _) in zip(labels, found, strict=True)}
+    by_name = {name: label for label, name in known.items()}  # data that bring names may be meant by these
+    for label, (_, where) in found.items():
+        if label not in labels and label not in by_name:
+            raise DataError(f"names: {where}: no class {label!r}. Classes: {', '.join(labels[:5])} …")
+    if (missing := [label for label in labels if label.isdecimal() and label not in found]) and not known:
+        raise DataError(f"names: {file} has no name for class {missing[0]}")
+    return {label if label in labels else by_name[label]: name for label, (name, _) in found.items()}
+
+
+Named = tuple[str, str]  # a name, and where it stands
+
+
+def _document(file: Path, text: str) -> list[Named] | dict[str, Named]:
+    try:
+        value: Any = json.loads(text) if file.suffix.lower() == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise DataError(f"names: {file}: not valid {file.suffix[1:].upper()}: {error}") from None
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not items:
+        raise DataError(f"names: {file}: expected a mapping of labels to names, or a list of names")
+    for label, name in items if not isinstance(value, list) else enumerate(value):
+        if not isinstance(name, str):
+            raise DataError(f"names: {file}: {label}: expected a name, not {name!r}")
+    if isinstance(value, list):
+        return [(name, f"{file}[{number}]") for number, name in enumerate(value)]
+    return {str(label): (name, str(file)) for label, name in value.items()}
+
+
+def _lines(file: Path, text: str) -> list[Named] | dict[str, Named]:
+    """Lines with a tab, or else all lines with a comma, are pairs."""
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise DataError(f"names: {file} is empty")
+    separator = next((s for s in ("\t", ",") if all(s in line for _, line in lines)), None)
+    if separator is None:
+        return [(line, f"{file}, line {number}") for number, line in lines]
+    pairs: dict[str, Named] = {}
+    for number, line in lines:
+        cells = [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+        if len(cells) != 2 or not all(cells):
+            raise DataError(f"names: {file}, line {number}: expected a label and a name, found {line!r}")
+        if cells[0] in pairs:
+            raise DataError(f"names: {file}, line {number}: {cells[0]!r} has a name already ({pairs[cells[0]][1]})")
+        pairs[cells[0]] = (cells[1], f"{file}, line {number}")
+    return pairs

@@ -1,0 +1,295 @@
+"""Runs that grow: what an extended run is equal to, what is kept of the old one, and what a kill can do to either."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tasso
+from own_pictures import write_folder
+from tasso.cli import main
+from tasso.config import from_dict
+from tasso.engine import Training
+from tasso.errors import ConfigError, RunError
+from tasso.learner import learn
+from tasso.metrics import metrics, metrics_of_file
+from tasso.report import SETTINGS, matrix_table, read_run, to_csv, write_page
+from tasso.report.figures import draw
+from tasso.runs import RunFolder
+
+Point = tuple[Any, str, str]
+POINTS: dict[str, Point] = {
+    "before-rename": (Path, "replace", "before"),
+    "after-taking": (RunFolder, "take_checkpoint", "after"),
+    "after-step": (Training, "advance", "after"),
+    "after-checkpoint": (RunFolder, "write_checkpoint", "after"),
+}
+
+
+def killed(point: str, number: int, words: list[str]) -> int | None:
+    """Exit code of a process that extends a run and kills itself at an exact place: no waiting and no luck.
+
+    Forked, because starting Python anew takes longer than all the rest.
+    """
+    owner, name, when = POINTS[point]
+    calls = 0
+
+    def extend_and_die() -> None:
+        original = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            result = original(*args, **kwargs) if when == "after" or calls < number else None
+            if calls == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(owner, name, counted)
+        main(["extend", *words])
+
+    process = multiprocessing.get_context("fork").Process(target=extend_and_die)
+    process.start()
+    process.join(300)
+    return process.exitcode
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of three domains, and one for reference. Do not write into them."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for domain in ("pets", "food", "flowers", "land"):
+        write_folder(folder / domain, domain)
+    return folder
+
+
+def options(pictures: Path, model: str, *names: str, **more: Any) -> dict[str, Any]:
+    return {
+        "tasks": {name: str(pictures / name) for name in names}, "reference": str(pictures / "land"), "model": model,
+        "steps": 4, "batch_size": 4, "reference_batch_size": 4, "lr": 1e-3, "method": {"name": "tasso", "rank": 6},
+        "device": "cpu", "save_every": 2, **more,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(pictures: Path, tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that knew all three tasks from the start."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    learn(from_dict({**options(pictures, tiny_model, "pets", "food", "flowers"), "out": str(out)}))
+    return out
+
+
+@pytest.fixture(scope="module")
+def two(pictures: Path, tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on two tasks. Do not write into it."""
+    out = tmp_path_factory.mktemp("two") / "run"
+    learn(from_dict({**options(pictures, tiny_model, "pets", "food"), "out": str(out)}))
+    return out
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return found
+
+
+def same_end(one: Path, other: Path) -> None:
+    assert not list(one.rglob("*.tmp"))
+    first, second = results_of(one), results_of(other)
+    for key in ("tasks", "mtil", "mcil", "alignment", "data", "class_names"):
+        assert first[key] == second[key], key
+    names = sorted(file.name for file in (other / "checkpoints").iterdir())
+    assert sorted(file.name for file in (one / "checkpoints").iterdir()) == names
+    for name in names:
+        tensors, expected = (load_file(folder / "checkpoints" / name) for folder in (one, other))
+        assert tensors.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[key]) for key, tensor in tensors.items()), name
+
+
+@pytest.mark.parametrize("method", [
+    {"name": "tasso", "rank": 6},
+    {"name": "icarl", "memory": 8, "classifier": "nearest-mean"},
+    {"name": "moe-adapters", "experts": 4, "hidden": 4, "selector_steps": 3, "reference_steps": 3,
+     "selector_batch_size": 4, "selector_features": "clip"},
+])  # fmt: skip
+def test_an_extended_run_ends_as_one_that_knew_all_tasks(
+    method: dict[str, Any], pictures: Path, tiny_model: str, tmp_path: Path
+) -> None:
+    for out, names in (("whole", ("pets", "food", "flowers")), ("two", ("pets", "food"))):
+        learn(from_dict({**options(pictures, tiny_model, *names, method=method), "out": str(tmp_path / out)}))
+    before = contents(tmp_path / "two")
+    run = tasso.extend(tmp_path / "two", [f"flowers={pictures / 'flowers'}"])
+    assert run.folder.path == tmp_path / "two+flowers"
+    same_end(run.folder.path, tmp_path / "whole")
+    assert contents(tmp_path / "two") == before, "the finished run stays as it was"
+
+
+def test_what_was_measured_before_stays_comparable(two: Path, whole: Path, pictures: Path, tmp_path: Path) -> None:
+    old = results_of(two)
+    new = tasso.extend(two, {"flowers": str(pictures / "flowers")}, tmp_path / "three").results
+    assert new["extends"] == {"run": "run", **{key: old[key] for key in ("tasks", "mtil", "mcil", "per_task")}}
+    for before, now in zip(old["mtil"]["matrix"], new["mtil"]["matrix"], strict=False):
+        assert now[:2] == before, "a task's own classes are what they were"
+    steps = [{k: v for k, v in task.items() if k != "evaluation_seconds"} for task in new["per_task"][:2]]
+    assert steps == [{k: v for k, v in task.items() if k != "evaluation_seconds"} for task in old["per_task"]]
+    # And once more.
+    again = tasso.extend(tmp_path / "three", {"ground": str(pictures / "land")})
+    assert again.folder.path.name == "three+ground"
+    assert again.tasks == ["pets", "food", "flowers", "ground"]
+    assert [row[:3] for row in again.results["mtil"]["matrix"][:3]] == new["mtil"]["matrix"]
+    assert again.classify(next((pictures / "land").rglob("*.png")), task="ground")[0][0].task == "ground"
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [
+        ("before-rename", 1),  # while the folder is being made
+        ("before-rename", 3),  # while the models are being taken
+        ("after-taking", 2),  # all models are there, the results are not
+        ("after-step", 3),  # a step after a saved one
+        ("after-checkpoint", 1),  # learned, not evaluated
+    ],
+)
+def test_a_killed_extension_goes_on(
+    point: str, number: int, two: Path, whole: Path, pictures: Path, tmp_path: Path
+) -> None:
+    before = contents(two)
+    words = [
+        str(two),
+        "--tasks",
+        f"flowers={pictures / 'flowers'}",
+        "--out",
+        str(tmp_path / "three"),
+        "--save-every",
+        "2",
+    ]
+    assert killed(point, number, words) == -signal.SIGKILL
+    assert contents(two) == before
+    main(["extend", *words])
+    same_end(tmp_path / "three", whole)
+    assert contents(two) == before
+
+
+def test_a_killed_extension_goes_on_without_the_old_run(two: Path, whole: Path, pictures: Path, tmp_path: Path) -> None:
+    """Once its models are there, the new folder is a run like any other."""
+    shutil.copytree(two, tmp_path / "old")
+    words = [str(tmp_path / "old"), "--tasks", f"flowers={pictures / 'flowers'}", "--out", str(tmp_path / "three")]
+    assert killed("after-step", 3, words) == -signal.SIGKILL
+    shutil.rmtree(tmp_path / "old")
+    main(["run", "--config", str(tmp_path / "three" / "config.yaml")])
+    same_end(tmp_path / "three", whole)
+
+
+def test_models_that_are_gone_leave_their_row_open(
+    two: Path, whole: Path, pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(two, tmp_path / "old")
+    RunFolder(tmp_path / "old").keep_checkpoints("last")
+    with caplog.at_level(logging.WARNING):
+        run = tasso.extend(tmp_path / "old", {"flowers": str(pictures / "flowers")}, tmp_path / "three")
+    assert "the models after pets are gone" in caplog.text
+    expected, found = results_of(whole), run.results
+    assert found["mtil"]["matrix"][0] == [*expected["mtil"]["matrix"][0][:2], None]
+    assert found["mcil"]["matrix"][0] == [None, None, None]
+    for setting in SETTINGS:
+        assert found[setting]["matrix"][1:] == expected[setting]["matrix"][1:]
+        assert found[setting]["zero_shot"] == expected[setting]["zero_shot"]
+    known, all_known = (results["mtil"]["metrics"] for results in (found, expected))
+    assert {key for key, value in known.items() if value is not None} == {"accuracy", "forgetting", "last"}
+    assert all(value is None or value == all_known[key] for key, value in known.items())
+    mcil = found["mcil"]["metrics"]
+    assert {key for key, value in mcil.items() if value is not None} == {"accuracy", "last"}
+    assert metrics_of_file(tmp_path / "three") == {"mtil": known, "mcil": mcil}
+    # Reports show what is known and leave out the rest.
+    result = read_run(tmp_path / "three")
+    assert math.isnan(result.mcil.matrix[0][0])
+    lines = to_csv(matrix_table(result, "mcil")).splitlines()
+    assert lines[2].endswith(",,,,")
+    page = write_page([result, read_run(whole)], tmp_path / "page.html", title="x", intro="").read_text()
+    assert "nan" not in page.lower()
+    assert "the model of this step was gone" in page
+    texts = [text.get_text() for panel in draw.matrices(result).axes for text in panel.texts]
+    assert texts.count("–") == 4
+    assert "nan" not in texts
+
+
+def test_unknown_accuracies_are_never_passed_over() -> None:
+    matrix: list[list[float | None]] = [[50.0, None, 30.0], [40.0, 60.0, 20.0], [45.0, 55.0, 70.0]]
+    found = metrics([10.0, 20.0, 30.0], matrix)
+    assert found["forgetting"] == pytest.approx(((50 - 40) + (60 - 55)) / 2)
+    assert found["accuracy"] == found["last"] == pytest.approx(170 / 3)
+    assert [found[key] for key in ("zero_shot_degradation", "transfer", "average")] == [None, None, None]
+
+
+def test_a_benchmarks_run_is_extended_too(quick: dict[str, Any], pictures: Path, tmp_path: Path) -> None:
+    old = learn(from_dict(quick))
+    run = tasso.extend(str(quick["out"]), [f"pets={pictures / 'pets'}"])
+    assert (run.results["benchmark"], run.tasks) == ("mtil-mini+own", ["dtd", "eurosat", "pets"])
+    assert [row[:2] for row in run.results["mtil"]["matrix"][:2]] == old["mtil"]["matrix"]
+    assert run.results["mtil"]["zero_shot"][:2] == old["mtil"]["zero_shot"]
+    assert run.results["data"]["reference"] == old["data"]["reference"]
+    assert tasso.evaluate(run=run.folder.path)["mcil"] == run.results["mcil"]["matrix"][-1]
+
+
+def test_what_cannot_be_extended(two: Path, pictures: Path, tmp_path: Path) -> None:
+    new = {"flowers": str(pictures / "flowers")}
+    with pytest.raises(RunError, match="not a run folder"):
+        tasso.extend(tmp_path, new)
+    with pytest.raises(ConfigError, match=r"has a task 'Food' already; call it otherwise"):
+        tasso.extend(two, {"Food": str(pictures / "flowers")})
+    with pytest.raises(ConfigError, match="is the run itself"):
+        tasso.extend(two, new, two)
+    with pytest.raises(ConfigError, match="extend: 'steps' is as it was in"):
+        tasso.extend(two, new, steps=3)
+    shutil.copytree(two, tmp_path / "none")
+    RunFolder(tmp_path / "none").keep_checkpoints("none")
+    with pytest.raises(RunError, match=r"02-food\.safetensors is missing, and with it the model to go on from"):
+        tasso.extend(tmp_path / "none", new)
+    shutil.copytree(two, tmp_path / "unfinished")
+    folder = RunFolder(tmp_path / "unfinished")
+    folder.write_results({**results_of(two), "finished": False})
+    with pytest.raises(RunError, match="this run is not finished"):
+        tasso.extend(tmp_path / "unfinished", new)
+    assert not [path for path in tmp_path.iterdir() if "+" in path.name]
+    assert not [path for path in two.parent.iterdir() if "+" in path.name]
+
+
+def test_changed_data_of_old_tasks_are_noticed(pictures: Path, tiny_model: str, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "mine")
+    out = tmp_path / "run"
+    learn(from_dict({**options(tmp_path / "mine", tiny_model, "pets", "food"), "out": str(out)}))
+    next((tmp_path / "mine" / "food").rglob("*.png")).unlink()
+    with pytest.raises(RunError, match="the data of task 'food' have changed"):
+        tasso.extend(out, {"flowers": str(pictures / "flowers")})
+    assert not (tmp_path / "run+flowers").exists()
+
+
+def test_another_extension_does_not_share_a_folder(two: Path, pictures: Path, tmp_path: Path) -> None:
+    tasso.extend(two, {"flowers": str(pictures / "flowers")}, tmp_path / "three")
+    with pytest.raises(RunError, match=r"was started with tasks = \['pets', 'food', 'flowers'\]"):
+        tasso.extend(two, {"ground": str(pictures / "land")}, tmp_path / "three")
+
+
+def test_a_class_that_is_known_already_is_named(
+    two: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(pictures / "pets", tmp_path / "more")
+    main(["extend", str(two), "--tasks", f"dogs={tmp_path / 'more'}", "--out", str(tmp_path / "three")])
+    said = " ".join(caplog.messages)
+    assert "3 pairs of classes of different tasks have the same name: " in said
+    assert "'husky dog' (pets) and 'husky dog' (dogs)" in said
+    assert "MCIL on own" in capsys.readouterr().out
