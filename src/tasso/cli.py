@@ -285,14 +285,14 @@ def data(words: list[str]) -> None:
     actions: dict[str, Callable[[list[str]], None]] = {
         "prepare": data_prepare, "check": data_check, "pack": data_pack
     }  # fmt: skip
-    if not words or words[0] in ("-h", "--help"):
+    if words and words[0] in ("-h", "--help"):
         for action in actions.values():
             with contextlib.suppress(SystemExit):  # each parser ends the program when it has shown its help
                 action(["--help"])
             print()
         sys.exit(0)
-    if words[0] not in actions:
-        raise ConfigError(f"data: no {words[0]!r}. There are: {', '.join(actions)}")
+    if not words or words[0] not in actions:
+        raise ConfigError(f"data: no action {' '.join(words[:1])!r}. There are: {', '.join(actions)}")
     actions[words[0]](words[1:])
 
 
