@@ -139,7 +139,7 @@ class Tracking:
             self._try(lambda: backend.close(finished))
         self.backend = None
 
-    def _numbers(self, values: Numbers, step: int) -> None:
+    def _numbers(self, values: Mapping[str, float | None], step: int) -> None:
         finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
         if self.backend and finite:
             backend = self.backend
