@@ -8,7 +8,9 @@ import os
 import shutil
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import open_clip
@@ -122,3 +124,29 @@ def few_pictures(**more: str) -> dict[str, str]:
     """An environment in which every Python process, workers of a sweep too, has few drawn pictures a class."""
     path = os.pathsep.join([str(Path(__file__).parent / "dying"), *filter(None, sys.path)])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TASSO_TEST_FEW": "4", **more}
+
+
+CHROMIUM_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-quic", "--disable-dev-shm-usage",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Chromium for all tests of a file: starting it takes longest."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here: pip install 'tasso[dev]'")
+    from selenium.webdriver.chrome.service import Service
+
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no Chromium with its driver on this machine (Debian: chromium and chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}", "--window-size=1280,1000"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chromium = webdriver.Chrome(options=options, service=Service(driver))
+    yield chromium
+    chromium.quit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -20,32 +19,10 @@ from tasso.tasks import BENCHMARKS
 from tasso.tasks.sequences import order
 from test_report import GALLERY, results
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here: pip install 'tasso[dev]'")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
+pytest.importorskip("selenium.webdriver", reason="no selenium here: pip install 'tasso[dev]'")
+from selenium.webdriver.common.keys import Keys
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-quic", "--disable-dev-shm-usage",
-)  # fmt: skip
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(18, 22, 28)"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One browser for all tests here: starting it takes longest."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no Chromium with its driver on this machine (Debian: chromium and chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}", "--window-size=1280,1000"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chromium = webdriver.Chrome(options=options, service=Service(driver))
-    yield chromium
-    chromium.quit()
 
 
 class Reader:

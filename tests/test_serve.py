@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import signal
 import socket
 import subprocess
@@ -164,30 +163,6 @@ def test_what_cannot_be_served_is_said(run_folder: Path, capsys: pytest.CaptureF
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------
-
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-quic", "--disable-dev-shm-usage",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here: pip install 'tasso[dev]'")
-    from selenium.webdriver.chrome.service import Service
-
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no Chromium with its driver on this machine (Debian: chromium and chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}", "--window-size=1280,1000"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chromium = webdriver.Chrome(options=options, service=Service(driver))
-    yield chromium
-    chromium.quit()
 
 
 class Visitor:
