@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -92,12 +92,12 @@ def extend(words: list[str]) -> None:
 
     parser = _parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
     parser.add_argument("run", type=Path, help="the finished run")
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in ("tasks", *OPTIONS)])
+    _add_run_options(parser, ("tasks", *OPTIONS))
     parser.add_argument("--out", type=Path | None, default=None, help="the new run folder [RUN+TASK]")
     values = _values(parser, words, flags=_flags(RunConfig))
     if values["tasks"] is None:
         raise ConfigError("tasks: which shall be learned? Give --tasks NAME=PLACE …")
-    options = {key: values[key] for key in OPTIONS if values[key] is not None}
+    options = _given(values, OPTIONS)
     _print_run(extend_run(values["run"], values["tasks"], values["out"], options))
 
 
@@ -119,7 +119,7 @@ def evaluate(words: list[str]) -> None:
     parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")
     parser.add_argument("--after", type=str | None, default=None, help="or the one after this task: a name or a number")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of a table")
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in EVALUATION_OPTIONS])
+    _add_run_options(parser, EVALUATION_OPTIONS)
     values = _values(parser, words, flags=["--json", *_flags(RunConfig)])
     folder, after, as_json = (values.pop(key) for key in ("run", "after", "json"))
     if after and not folder:
@@ -189,14 +189,14 @@ def sweep(words: list[str]) -> None:
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds, with commas [1102]")
     parser.add_argument("--set", nargs="+", action="append", default=[], help="KEY=A,B,C: one run for each value")
     _add_how(parser)
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in COMMON])
+    _add_run_options(parser, COMMON)
     values = _values(parser, words, flags=["--dry-run", *_flags(RunConfig)])
     given = {
         **{axis: _split(values[axis]) for axis in ("methods", "sequences")},
         "seeds": _numbers(values["seeds"], "seeds"),
         "overrides": parse_values([word for group in values["set"] for word in group], "set"),
         "by_method": parse_for(values["for"]),
-        "common": {key: values[key] for key in COMMON if values[key] is not None},
+        "common": _given(values, COMMON),
     }
     grid = make_grid(read_grid(values["config"]) if values["config"] else {}, given)
     jobs = grid.jobs()
@@ -225,7 +225,7 @@ def paper(words: list[str]) -> None:
     _add_how(parser)
     # Its plans are made for the benchmarks of the catalogue.
     shared = [key for key in COMMON if key != "tasks"]
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in shared])
+    _add_run_options(parser, shared)
     values = _values(parser, words, flags=["--list", "--dry-run", "--figures", *_flags(RunConfig)])
     if values["list"]:
         for plan in PLANS.values():
@@ -234,7 +234,7 @@ def paper(words: list[str]) -> None:
     if not values["plans"] or values["out"] is None:
         raise ConfigError("paper: name one plan or more (tasso paper --list) and --out, the folder to work in")
     plans = chosen(values["plans"])
-    common = {key: values[key] for key in shared if values[key] is not None}
+    common = _given(values, shared)
     given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
     if values["runs"] and not given:
         from tasso.paper.report import write_again
@@ -370,7 +370,7 @@ def export(words: list[str]) -> None:
     parser.add_argument("folder", type=Path | None, nargs="?", default=None, help="run folder")
     parser.add_argument("--run", type=Path | None, default=None, help="the same, as an option")
     _add_after(parser)
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in ("model", "pretrained")])
+    _add_run_options(parser, ("model", "pretrained"))
     parser.add_argument("--to", type=Literal[tuple(FORMATS)], default="open_clip", help="format [open_clip]")
     parser.add_argument("--out", type=Path | None, default=None, help="folder to write [exported/NAME-FORMAT]")
     values = _values(parser, words)
@@ -491,9 +491,9 @@ def data_check(words: list[str]) -> None:
     parser.add_argument("--quick", type=bool, default=False, help="do not decode the pictures")
     parser.add_argument("--tolerance", type=float, default=0.5, help="points that an accuracy may be off [0.5]")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in CHECK_OPTIONS])
+    _add_run_options(parser, CHECK_OPTIONS)
     values = _values(parser, words, flags=["--quick", "--json"])
-    given = {key: values[key] for key in CHECK_OPTIONS if values[key] is not None}
+    given = _given(values, CHECK_OPTIONS)
     report = check(
         from_dict(given, "tasso data check"),
         quick=values["quick"],
@@ -512,9 +512,9 @@ def data_pack(words: list[str]) -> None:
 
     parser = _parser("tasso data pack", "Decode each picture of a benchmark once: training, test and reference.")
     parser.add_argument("--verify", type=bool, default=False, help="compare all packed pixels with their checksums")
-    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in DATA_OPTIONS])
+    _add_run_options(parser, DATA_OPTIONS)
     values = _values(parser, words, flags=["--verify", *_flags(RunConfig)])
-    given = {key: values[key] for key in DATA_OPTIONS if values[key] is not None}
+    given = _given(values, DATA_OPTIONS)
     config = from_dict(given, "tasso data pack")
     packs = open_packs(config, thread_pool(config.workers))
     if packs is None:
@@ -555,15 +555,14 @@ def bench(words: list[str]) -> None:
     parser.add_argument("--classes", type=int | None, default=None, help="classes of a task [100; eval: 347]")
     parser.add_argument("--json", type=Path | None, default=None, help="write the result here")
     parser.add_argument("--method", type=str, default=DEFAULT_METHOD, help=f"method [{DEFAULT_METHOD}]")
-    fields = [f for f in dataclasses.fields(RunConfig) if f.name in BENCH_OPTIONS and f.name != "method"]
-    _add_fields(parser, RunConfig, fields)
+    _add_run_options(parser, [key for key in BENCH_OPTIONS if key != "method"])
     flags = ["--quick", "--reference", "--eager", "--check", *_flags(RunConfig)]
     values = _values(parser, words[1:] if what else words, flags=flags)
     if not what and not values["check"]:
         raise ConfigError(f"bench: which? {', '.join(BENCHES)}")
     rules = read_budget(values["budget"]) if values["check"] else []
     beside = {key for key in ("reference", "eager") if values[key] or not what}
-    given = {key: values[key] for key in BENCH_OPTIONS if values.get(key) is not None}
+    given = _given(values, BENCH_OPTIONS)
     results = []
     for part in [what] if what else ["step", "images"]:
         results.append(measure(part, given, quick=values["quick"], classes=values["classes"], beside=beside))
@@ -759,6 +758,16 @@ def _add_fields(
             group.add_argument(option, type=str, nargs="+", action="append", **about)
         else:
             group.add_argument(option, type=hints[f.name] | None, **about)
+
+
+def _add_run_options(parser: ArgumentParser, names: Collection[str]) -> None:
+    """Some of the options of a run."""
+    _add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name in names])
+
+
+def _given(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of these options that were given."""
+    return {name: values[name] for name in names if values[name] is not None}
 
 
 def _values(parser: ArgumentParser, words: list[str], flags: Sequence[str] = ()) -> dict[str, Any]:

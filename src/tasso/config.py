@@ -117,11 +117,8 @@ class RunConfig:
             require(self, key, getattr(self, key) is None or getattr(self, key) >= 1, "must be at least 1")
         for key in ("warmup", "workers", "seed", "reference_seed", "split_seed", "save_minutes", "cache_gib"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
-        for key in (
-            "seed",
-            "reference_seed",
-            "split_seed",
-        ):  # multiplied and handed to torch, which takes 64 bits
+        # Seeds are multiplied and handed to torch, which takes 64 bits.
+        for key in ("seed", "reference_seed", "split_seed"):
             require(self, key, getattr(self, key) < 2**48, "must be below 2^48")
         require(self, "test_share", 0 < self.test_share < 1, "must lie between 0 and 1")
         require(self, "lr", self.lr is None or self.lr > 0, "must be positive")

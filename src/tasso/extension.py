@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tasso.config import OWN, RunConfig, from_dict
-from tasso.engine import choose_device
 from tasso.errors import ConfigError, RunError
-from tasso.learner import Learner, finished, resolve
+from tasso.learner import Learner, learn_resolved, resolve
 from tasso.places import Place, parse_tasks
-from tasso.processes import processes
 from tasso.runs import MAY_CHANGE, RunFolder, check_data
-from tasso.tasks import BENCHMARKS, load_sequence
+from tasso.tasks import BENCHMARKS, TaskSequence, load_sequence
 
 log = logging.getLogger("tasso")
 
@@ -42,29 +40,24 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
     if out.resolve() == run.resolve():
         raise ConfigError(f"out: {out} is the run itself; the extended run needs a folder of its own")
     config, method = resolve(extended_config(before, results, new, out, options or {}))
-    among = processes(choose_device(config.device))
-    if not among.first:
-        log.setLevel(logging.WARNING)
-    folder = RunFolder(out, writes=among.first)
-    if finished(folder, config):
-        log.info("%s is finished already", out)
-        return out
-    folder.check_usable(config)
-    wants_reference = any(wanted.name == "reference" for wanted in method.wants())
-    sequence = load_sequence(config, with_reference=wants_reference)
-    check_data(results, sequence.contents(), run)
-    _tell_what_is_missing(before, results)
-    learner = Learner(config, method, folder, sequence, among=among)
-    with folder.opened(config):
+
+    def load() -> TaskSequence:
+        wants_reference = any(wanted.name == "reference" for wanted in method.wants())
+        sequence = load_sequence(config, with_reference=wants_reference)
+        check_data(results, sequence.contents(), run)
+        _tell_what_is_missing(before, results)
+        return sequence
+
+    def begin(learner: Learner) -> None:
+        folder = learner.folder
         for index, name in enumerate(results["tasks"]):
             if folder.writes:
                 folder.take_checkpoint(index, name, before)
         if folder.read_results() is None:
             # Written last: from now on the folder can do without the old one.
             folder.write_results({**learner.first_results(), "extends": earlier_results(run, results)})
-        among.wait()
-        learner.run()
-        among.wait()
+
+    learn_resolved(config, method, load, begin, repeated_by="another --out")
     return out
 
 

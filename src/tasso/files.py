@@ -1,8 +1,9 @@
-"""Files that are there whole or not at all, folders that one process has for itself, and YAML."""
+"""Files that are there whole or not at all, folders that one process has for itself, YAML and JSON lines."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, DataError
 
 
 @contextlib.contextmanager
@@ -68,3 +69,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def is_temporary(path: Path) -> bool:
     """Was this file being written by `write_atomically`?"""
     return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def json_lines(text: str, file: Path, expected: str = "an object") -> Iterator[tuple[int, dict[str, Any]]]:
+    """Objects and the numbers of their lines; empty lines are left out. An error names file and line."""
+    # Not splitlines: JSON may hold characters that Python takes for the end of a line.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{file}, line {number}: not valid JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise DataError(f"{file}, line {number}: expected {expected}, found {line.strip()[:60]}")
+        yield number, value

@@ -99,18 +99,35 @@ def learn(config: RunConfig) -> dict[str, Any]:
     A finished run is not repeated, a stopped one goes on. Everything that can be checked is checked before the run
     folder is made.
     """
-    config, method = resolve(config)
+    return learn_resolved(*resolve(config))
+
+
+def learn_resolved(
+    config: RunConfig,
+    method: Method,
+    load: Callable[[], TaskSequence] | None = None,
+    begin: Callable[[Learner], None] = lambda learner: None,
+    repeated_by: str = "--overwrite",
+) -> dict[str, Any]:
+    """As `learn`.
+
+    Args:
+        load: reads the data and checks them; by default what the configuration names.
+        begin: is called when the run folder is open and before anything is learned.
+        repeated_by: the option with which a finished run is learned once more, for the message.
+    """
     among = processes(choose_device(config.device))
     if not among.first:
         log.setLevel(logging.WARNING)  # what there is to say is said once
     folder = RunFolder(config.out, writes=among.first)
     if not config.overwrite and (results := finished(folder, config)):
-        log.info("%s is finished already; --overwrite repeats it", config.out)
+        log.info("%s is finished already; %s repeats it", config.out, repeated_by)
         return results
     check_installed(config.track)
     folder.check_usable(config)
-    learner = Learner(config, method, folder, among=among)
+    learner = Learner(config, method, folder, load() if load else None, among=among)
     with folder.opened(config):
+        begin(learner)
         among.wait()  # the folder is there now, and what was in it before is gone if it has to be
         results = learner.run()
         among.wait()  # who leaves early cuts off the others

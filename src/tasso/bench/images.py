@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tasso.bench.measure import Timing, machine, plain, synchronise, time_calls
+from tasso.bench.measure import machine, plain, synchronise
 from tasso.bench.noise import bench_learner, noise_learner, two_tasks
-from tasso.bench.step import PICTURES, second_task
+from tasso.bench.step import PICTURES, time_steps
 from tasso.images import Packs, Pixels, Stream, load_pixels
-from tasso.learner import Learner
 from tasso.progress import progress
 from tasso.tasks import ImageSet
 from tasso.tasks.annotated import FolderSource
@@ -115,12 +114,3 @@ def pictures_per_second(pixels: Pixels, device: torch.device, batches: int) -> f
         return batches * BATCH / (time.perf_counter() - started)
     finally:
         stream.close()
-
-
-def time_steps(learner: Learner, rounds: int, calls: int | None) -> Timing:
-    """Steps of the learner's second task."""
-    training = second_task(learner)
-    try:
-        return time_calls(training.advance, learner.device, rounds=rounds, calls=calls)
-    finally:
-        training.close()

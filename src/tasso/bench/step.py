@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasso.bench.measure import machine, matmul_rate, plain, reset_peak_memory, time_calls
+from tasso.bench.measure import Timing, machine, matmul_rate, plain, reset_peak_memory, time_calls
 from tasso.bench.noise import noise_learner
 from tasso.bench.reference import ReferenceStep
 from tasso.engine import Training, choose_precision, peak_memory
@@ -84,6 +84,16 @@ def second_task(learner: Learner) -> Training:
     return learner.begin(1)
 
 
+def time_steps(learner: Learner, rounds: int, calls: int | None) -> Timing:
+    """Steps of the learner's second task; peak memory is counted from the first of them on."""
+    training = second_task(learner)
+    try:
+        reset_peak_memory(learner.device)
+        return time_calls(training.advance, learner.device, rounds=rounds, calls=calls)
+    finally:
+        training.close()
+
+
 def step_by_step(options: Mapping[str, Any]) -> dict[str, Any]:
     """The same, neither compiled nor recorded."""
     return {**options, "compile": "off", "cuda_graphs": False}
@@ -102,10 +112,7 @@ def count_tflop(options: Mapping[str, Any], classes: int) -> float:
 def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
     """What compiling and recording are compared with."""
     learner = noise_learner(step_by_step(options), classes=classes, pictures=PICTURES)
-    training = second_task(learner)
-    reset_peak_memory(learner.device)
-    timing = time_calls(training.advance, learner.device, rounds=rounds, calls=calls)
-    training.close()
+    timing = time_steps(learner, rounds, calls)
     return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
 
 

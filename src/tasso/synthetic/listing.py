@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from tasso.errors import DataError
+from tasso.files import json_lines
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def read_listing(path: Path, column: str) -> list[Row]:
         raise DataError(f"{path}: cannot be read: {error}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text: {error}") from None
-    lines = _json_lines(text, path) if path.suffix == ".jsonl" else _csv_lines(text, path, column)
+    lines = json_lines(text, path) if path.suffix == ".jsonl" else _csv_lines(text, path, column)
     return [_row(values, column, f"{path}, line {number}") for number, values in lines]
 
 
@@ -52,20 +52,6 @@ def require_files(rows: Sequence[Row], folder: Path) -> None:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DataError(f"{missing[0].where}: picture missing: {folder / str(missing[0].file)}{more}")
-
-
-def _json_lines(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    # Not splitlines: JSON may hold characters that Python takes for the end of a line.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}: not valid JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise DataError(f"{path}, line {number}: expected an object, found {line.strip()[:60]}")
-        yield number, values
 
 
 def _csv_lines(text: str, path: Path, column: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tasso.errors import DataError
+from tasso.files import json_lines
 from tasso.tasks.annotated import FolderSource
 from tasso.tasks.own.found import Entry, Found, split_of
 
@@ -88,21 +88,8 @@ def _cells(file: Path, text: str) -> tuple[list[str], list[Row]]:
 
 
 def _json_lines(file: Path, text: str) -> tuple[list[str], list[Row]]:
-    rows = list(_objects(file, text))
+    rows = list(json_lines(text, file, "an object with path and label"))
     return list(dict.fromkeys(key for _, cells in rows for key in cells)), rows
-
-
-def _objects(file: Path, text: str) -> Iterator[Row]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{file}, line {number}: not valid JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise DataError(f"{file}, line {number}: expected an object with path and label, found {line[:60]!r}")
-        yield number, value
 
 
 def _columns(file: Path, there: list[str], given: Mapping[str, str]) -> dict[str, str]:
