@@ -1,29 +1,36 @@
 """Write what the documentation shows from the results: `python tools/results_page.py`.
 
-In results/README.md and README.md, text between the markers `<!-- table NAME -->` and `<!-- end -->` is replaced;
-everything else is kept. Of every folder in results/paper (see tools/keep_results.py) the report is written to
-docs/results, without figures, and `<!-- table verdict-FOLDER -->` is its verdict.
+In results/README.md, README.md and docs/results/index.md, text between the markers `<!-- table NAME -->` and
+`<!-- end -->` is replaced; everything else is kept. Of every folder in results/paper (see tools/keep_results.py) the
+report is written to docs/results; `<!-- table main-FOLDER -->` are the means of its main tables and
+`<!-- table verdict-FOLDER -->` is its verdict. `--check` only says what is not up to date. It leaves out the figures,
+whose bytes depend on the version of matplotlib.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from tasso.paper.figures import FOLDER
 from tasso.paper.plans import PLANS
 from tasso.paper.report import verdict_table, write_again
 from tasso.report import combined_table, read_runs, to_markdown
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-PAGES = (RESULTS / "README.md", ROOT / "README.md")
 EVALUATIONS, REPORTS = RESULTS / "paper", ROOT / "docs" / "results"
+PAGES = (RESULTS / "README.md", ROOT / "README.md", REPORTS / "index.md")
+METRICS = {"accuracy": "↑", "forgetting": "↓", "zero-shot-degradation": "↓"}
 MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -58,9 +65,9 @@ def single() -> str:
     return "\n".join(lines)
 
 
-def learning_rates() -> str:
+def learning_rates(file: str) -> str:
     """MTIL accuracy on S2 at each learning rate tried; the best of each method in bold."""
-    found: list[dict[str, Any]] = json.loads((RESULTS / "baselines-learning-rates.json").read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = json.loads((RESULTS / file).read_text(encoding="utf-8"))
     rates = sorted({run["lr"] for run in found})
     lines = ["| method | " + " | ".join(f"{rate:.0e}".replace("e-0", "e-") for rate in rates) + " |"]
     lines.append("|---|" + "--:|" * len(rates))
@@ -79,7 +86,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "mtil-mini-nano-clip": lambda: runs("mtil-mini-nano-clip"),
     "mtil-mini-nano": lambda: runs("mtil-mini-nano"),
     "baselines-s1": lambda: runs("baselines-s1"),
-    "baselines-learning-rates": learning_rates,
+    "baselines-learning-rates": lambda: learning_rates("baselines-learning-rates.json"),
+    "paper-learning-rates": lambda: learning_rates("paper-learning-rates.json"),
     "mtil-mini-cpu": lambda: runs("mtil-mini-cpu"),
     "nano-zips": lambda: zero_shot("zips"),
     "nano-drawn": lambda: zero_shot("drawn"),
@@ -96,12 +104,43 @@ def evaluations() -> list[str]:
 
 
 def write_reports(folder: Path) -> dict[str, str]:
-    """The report of every committed evaluation into `folder`; returns the verdicts as tables, by name."""
+    """The report of every committed evaluation into `folder`; returns verdicts and means as tables, by name."""
     found = {}
     for name in evaluations():
         verdicts = write_again(list(PLANS.values()), EVALUATIONS / name, folder / name, figures=False)
         found[f"verdict-{name}"] = to_markdown(verdict_table(verdicts))
+        found[f"main-{name}"] = main_means(folder / name / "tables")
     return found
+
+
+def main_means(tables: Path) -> str:
+    """Means over the sequences of the six main tables, the best of each in bold."""
+    columns: dict[str, dict[str, float]] = {}
+    for setting, (metric, better) in product(("mtil", "mcil"), METRICS.items()):
+        with (tables / f"main-{setting}-{metric}.csv").open(encoding="utf-8", newline="") as file:
+            values = {row["Method"]: float(row["Mean"]) for row in csv.DictReader(file) if row["Mean"]}
+        columns[f"{setting.upper()} {metric.replace('-degradation', ' degradation')} {better}"] = values
+    lines = ["| method | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+    for method in next(iter(columns.values())):
+        cells = []
+        for heading, values in columns.items():
+            learned = [value for name, value in values.items() if name != "Zero-shot"]
+            best = max(learned) if heading.endswith("↑") else min(learned)
+            value = values.get(method)
+            cells.append("–" if value is None else f"**{value:.2f}**" if value == best else f"{value:.2f}")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write_figures(name: str) -> None:
+    """The figures of an evaluation as PNG, for the pages that show them."""
+    with tempfile.TemporaryDirectory() as place:
+        write_again(list(PLANS.values()), EVALUATIONS / name, Path(place))
+        target = REPORTS / name / FOLDER
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for figure in sorted((Path(place) / FOLDER).glob("*.png")):
+            shutil.copyfile(figure, target / figure.name)
 
 
 def render(text: str, more: Mapping[str, str]) -> str:
@@ -115,7 +154,12 @@ def render(text: str, more: Mapping[str, str]) -> str:
 
 def differing(one: Path, other: Path) -> list[str]:
     """Files that are not the same in both folders."""
-    files = {path.relative_to(folder) for folder in (one, other) for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder)
+        for folder in (one, other)
+        for path in folder.rglob("*")
+        if path.is_file() and path.parent.name != FOLDER
+    }
 
     def content(folder: Path, file: Path) -> bytes | None:
         return (folder / file).read_bytes() if (folder / file).is_file() else None
@@ -131,6 +175,8 @@ def main() -> None:
         for name in evaluations() if check else ():
             if wrong := differing(Path(place) / name, REPORTS / name):
                 sys.exit(f"docs/results/{name}/{wrong[0]} is not what the results say: run tools/results_page.py")
+    for name in () if check else evaluations():
+        write_figures(name)
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = render(before, tables)

@@ -114,7 +114,10 @@ def equal_spans(panels: Sequence[Axes]) -> None:
     limits = [panel.get_ylim() for panel in panels]
     span = max(high - low for low, high in limits)
     for panel, (low, high) in zip(panels, limits, strict=True):
-        panel.set_ylim((low + high - span) / 2, (low + high + span) / 2)
+        bottom = (low + high - span) / 2
+        # Accuracies near zero: no room below what cannot be.
+        bottom = max(bottom, 0.0) if low >= 0 else bottom
+        panel.set_ylim(bottom, bottom + span)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
