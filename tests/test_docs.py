@@ -27,6 +27,7 @@ from tasso.tasks.catalogue import MTIL_DATA_SETS
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PROTOCOL, DESIGN, PERFORMANCE = (DOCS / f"{name}.md" for name in ("protocol", "design", "performance"))
+ADDING = DOCS / "add-a-method.md"
 GUIDE = sorted((DOCS / "guide").glob("*.md"))
 METHODS_PAGE = DOCS / "methods" / "index.md"
 TASKS_PAGE, RUNNING_PAGE = DOCS / "guide" / "tasks-and-data.md", DOCS / "guide" / "running.md"
@@ -190,14 +191,14 @@ def test_python_examples_use_options_that_exist() -> None:
     assert calls >= 2
 
 
-# -- the worked example of CONTRIBUTING --------------------------------------------------------------------------
+# -- the worked example of a method ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def anchor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example's file as the module it says it is; the table of methods is as before afterwards."""
     file = tmp_path / "anchor.py"
-    file.write_text(blocks(CONTRIBUTING, "python")[0], encoding="utf-8")
+    file.write_text(blocks(ADDING, "python")[0], encoding="utf-8")
     spec = importlib.util.spec_from_file_location("tasso.methods.anchor", file)
     assert spec is not None
     assert spec.loader is not None
@@ -218,11 +219,11 @@ def test_worked_example_learns_and_its_own_test_passes(anchor: ModuleType, quick
         moved.append(shift(out, quick))
     assert 0 < moved[1] < moved[0], "the spring holds nothing back"
     names: dict[str, Any] = {}
-    exec(blocks(CONTRIBUTING, "python")[1], names)
+    exec(blocks(ADDING, "python")[1], names)
     tests = [value for name, value in names.items() if name.startswith("test_")]
     assert len(tests) == 1
     tests[0]()
-    [words] = commands(CONTRIBUTING, "text")
+    [words] = commands(ADDING, "text")
     _, method = resolve(parse_run_config("tasso run", words[1:]))
     assert method.hyper_parameters() == {"name": "anchor", "stiffness": 0.5}
 
