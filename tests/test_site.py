@@ -46,6 +46,16 @@ def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+def small_site(folder: Path, pages: list[str]) -> Path:
+    """The site's own settings for other pages, without what these do not use."""
+    settings = {
+        "INHERIT": str(ROOT / "mkdocs.yml"), "docs_dir": "docs", "hooks": [str(Path(hooks.__file__))],
+        "nav": pages, "plugins": [], "extra_css": [], "extra": {"polyfills": []},
+    }  # fmt: skip
+    (folder / "mkdocs.yml").write_text(json.dumps(settings))
+    return folder / "mkdocs.yml"
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site")
@@ -63,6 +73,8 @@ def test_every_page_is_there_and_asks_nothing_of_other_hosts(site: Path) -> None
         fetched = re.findall(r'<(?:script|img|iframe|link)\b[^>]*?(?:src|href)="([^"]+)"', text)
         assert not [address for address in fetched if re.match(r"(https?:)?//", address)], page
         assert "arithmatex" not in text, f"{page}: a formula was left as it stood"
+        # Lists and tables that were taken for text. Nested lists need four spaces here.
+        assert not re.search(r"<p>(?:(?!</p>).)*?\n\s*(?:[-*] |\d+\. |\| )", text, re.S), page
 
 
 def test_all_pages_are_in_the_menu(site: Path) -> None:
@@ -85,15 +97,24 @@ def test_all_pages_are_in_the_menu(site: Path) -> None:
 def test_what_is_broken_ends_the_build(page: str, complaints: list[str], tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n{page}\n")
-    # The site's own settings, with another page and without what it does not use.
-    settings = {
-        "INHERIT": str(ROOT / "mkdocs.yml"), "docs_dir": "docs", "hooks": [str(Path(hooks.__file__))],
-        "nav": ["index.md"], "plugins": [], "extra_css": [], "extra": {"polyfills": []},
-    }  # fmt: skip
-    (tmp_path / "mkdocs.yml").write_text(json.dumps(settings))
-    done = build(tmp_path / "mkdocs.yml", tmp_path / "out")
+    done = build(small_site(tmp_path, ["index.md"]), tmp_path / "out")
     assert done.returncode != 0
     assert not [complaint for complaint in complaints if complaint not in done.stderr], done.stderr
+
+
+def test_reports_keep_both_of_their_pages(tmp_path: Path) -> None:
+    """A report has index.md and index.html, which would be one file in the site."""
+    report = tmp_path / "docs" / "results" / "x"
+    report.mkdir(parents=True)
+    (tmp_path / "docs" / "index.md").write_text("# Home\n\nA list:\n- [written](results/x/index.md)\n")
+    (report / "index.md").write_text("# Report\n\n[One page](index.html)\n")
+    (report / "index.html").write_text("<p>made by tasso report</p>")
+    done = build(small_site(tmp_path, ["index.md"]), tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out" / "results" / "x"
+    assert "made by tasso report" in (out / "page.html").read_text()
+    assert 'href="page.html"' in (out / "index.html").read_text()
+    assert '<li><a href="results/x/index.html">' in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_links_of_pages_that_lie_elsewhere() -> None:

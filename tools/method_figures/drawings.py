@@ -183,8 +183,8 @@ def zscl() -> Sheet:
     for at in kept:
         sheet.dot(at, 5, "student")
     sheet.dot(mean, 9, "student", edge="ink")
-    sheet.words((mean[0] + 130, mean[1] + 38), "mean of the dots:", "student", 14, "middle", bold=True)
-    sheet.words((mean[0] + 130, mean[1] + 57), "saved, tested and passed on", "student", 14, "middle")
+    sheet.words((mean[0] + 104, mean[1] + 44), "mean of the dots:", "student", 14, "middle", bold=True)
+    sheet.words((mean[0] + 104, mean[1] + 62), "saved, tested and passed on", "student", 14, "middle")
     start, end = path[0], path[-1]
     sheet.line(_spring((start[0] + 6, start[1] + 10), (end[0] - 4, end[1] + 116), 26), "teacher", 1.5)
     sheet.line([(end[0] - 4, end[1] + 116), (end[0], end[1] + 8)], "teacher", 1.5)

@@ -30,21 +30,26 @@ OUTSIDE = {
 # The README says what the home page says.
 INSTEAD = {"README.md": "index.md", **OUTSIDE}
 
+# A report is there twice: as Markdown, and as one page with a script of its own.
+WHOLE, RENAMED = "index.html", "page.html"
+
 FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"\[(?P<words>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 MARKER = re.compile(r"^<!-- .*? -->$", re.M)
+# A list or table right below a line of text: viewers of repositories begin it there, Python-Markdown does not.
+CROWDED = re.compile(r"^(?![-*|>#\s]|\d+\. )(.+\n)(?=[-*] |1\. |\|)", re.M)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 DRAWING = re.compile(r'<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*figures/[\w-]+\.svg)" ?/?>')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere; keep a written page beside a page of the same name."""
+    """Add the pages that lie elsewhere, and the second page of each report under another name."""
     for source, name in OUTSIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
-    for file in files:
-        # Reports are there twice: as Markdown, and as one page with a script of its own.
-        if file.src_uri.endswith("/index.html"):
-            file.dest_uri = file.dest_uri.removesuffix("index.html") + "page.html"
+    docs = Path(config.docs_dir)
+    for page in docs.rglob(WHOLE):  # index.md becomes index.html, so this one cannot keep its name
+        uri = page.with_name(RENAMED).relative_to(docs).as_posix()
+        files.append(File.generated(config, uri, abs_src_path=str(page)))
     return files
 
 
@@ -53,8 +58,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     docs = Path(config.docs_dir)
     source = Path(page.file.abs_src_path or docs)
     parts = FENCED.split(markdown)
-    parts[::2] = [with_site_links(MARKER.sub("", part), source, page.file.src_uri, docs) for part in parts[::2]]
+    parts[::2] = [with_site_links(spaced(part), source, page.file.src_uri, docs) for part in parts[::2]]
     return "".join(parts)
+
+
+def spaced(text: str) -> str:
+    """Room above lists and tables, and no markers of programs."""
+    return CROWDED.sub(r"\1\n", MARKER.sub("", text))
 
 
 def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str:
@@ -66,6 +76,8 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
         if not path or re.match(r"[a-z]+:", target):
             return link[0]
         place = (source.parent / path).resolve()
+        if place.name == WHOLE:
+            return f"[{words}]({target.replace(WHOLE, RENAMED)})"
         if place.is_relative_to(docs) and source.is_relative_to(docs):
             return link[0]
         if place.is_relative_to(docs):
