@@ -127,6 +127,8 @@ def test_links_of_pages_that_lie_elsewhere() -> None:
     assert follow("[the errors](src/tasso/errors.py)", ROOT / "CONTRIBUTING.md", "contributing.md") == (
         "the errors (`src/tasso/errors.py`)"
     )
+    report = follow("[a](../docs/results/x/index.html)", ROOT / "results" / "README.md", "measured.md")
+    assert report == "[a](results/x/page.html)"
     same = "[a](options.md#data), [b](https://example.org), [c](#here)"
     assert follow(same, DOCS / "guide" / "index.md", "guide/index.md") == same
     with pytest.raises(PluginError, match="out of the repository"):

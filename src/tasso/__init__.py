@@ -30,7 +30,7 @@ def learn(**options: Any) -> Run:
         The run in the folder `out`, with its numbers and its model.
 
     Raises:
-        TassoError: an option, a file or a run folder cannot be used as asked; nothing has been trained then.
+        TassoError: an option, a file or a run folder cannot be used as asked, or a loss is no longer finite.
     """
     from tasso.config import from_dict
     from tasso.learner import learn as learn_sequence

@@ -252,7 +252,7 @@ def moe() -> Sheet:
     sheet.dot((660, 176), 12, "paper", "ink")
     sheet.words((660, 182), "+", "ink", 17, "middle", bold=True)
     sheet.line([(560, 176), (644, 176)], "student", 3, arrow=True)
-    sheet.words((602, 164), "0.1 · y(x)", "student", 14, "middle")
+    sheet.words((602, 164), "y(x)", "student", 14, "middle")
     sheet.words((640, 346), "in both towers;", "soft", 13, "middle")
     sheet.words((640, 363), "CLIP itself rests", "soft", 13, "middle")
     return sheet

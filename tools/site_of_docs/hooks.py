@@ -76,12 +76,11 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
         if not path or re.match(r"[a-z]+:", target):
             return link[0]
         place = (source.parent / path).resolve()
-        if place.name == WHOLE:
-            return f"[{words}]({target.replace(WHOLE, RENAMED)})"
-        if place.is_relative_to(docs) and source.is_relative_to(docs):
-            return link[0]
         if place.is_relative_to(docs):
-            found: str | None = place.relative_to(docs).as_posix()
+            if place.name != WHOLE and source.is_relative_to(docs):
+                return link[0]
+            renamed = place.with_name(RENAMED) if place.name == WHOLE else place
+            found: str | None = renamed.relative_to(docs).as_posix()
         elif place.is_relative_to(ROOT):
             found = INSTEAD.get(place.relative_to(ROOT).as_posix())
         else:
