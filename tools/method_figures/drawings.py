@@ -280,9 +280,8 @@ def gift() -> Sheet:
             sheet.box((left + column * side, 48 + row * side), (side - 4, side - 4), "student" if share else "panel",
                       opacity=0.3 + 0.7 * share if share else 1, radius=3)  # fmt: skip
             if share:
-                sheet.words(
-                    (left + column * side + 19, 48 + row * side + 24), "½" if share < 1 else "1", "ink", 14, "middle"
-                )
+                words, colour = ("½", "ink") if share < 1 else ("1", "paper")
+                sheet.words((left + column * side + 19, 48 + row * side + 24), words, colour, 14, "middle")
     sheet.words((left + 2.5 * side, 280), "the student learns Y (alignment)", "student", 13, "middle")
     sheet.words((left + 2.5 * side, 300), "and the teacher's own table", "teacher", 13, "middle")
     sheet.words((left + 2.5 * side, 318), "(distillation, both ways)", "teacher", 13, "middle")
