@@ -25,10 +25,21 @@ from tasso.tasks import BENCHMARKS, drawn
 from tasso.tasks.catalogue import MTIL_DATA_SETS
 
 ROOT = Path(__file__).parent.parent
-GUIDE, PROTOCOL, DESIGN = (ROOT / "docs" / f"{name}.md" for name in ("guide", "protocol", "design"))
+DOCS = ROOT / "docs"
+PROTOCOL, DESIGN, PERFORMANCE = (DOCS / f"{name}.md" for name in ("protocol", "design", "performance"))
+ADDING = DOCS / "add-a-method.md"
+GUIDE = sorted((DOCS / "guide").glob("*.md"))
+METHODS_PAGE = DOCS / "methods" / "index.md"
+TASKS_PAGE, RUNNING_PAGE = DOCS / "guide" / "tasks-and-data.md", DOCS / "guide" / "running.md"
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
-PERFORMANCE = ROOT / "docs" / "performance.md"
-PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Reports under docs/results are written by a program; tests of reports look at them.
+WRITTEN = [page for page in sorted(DOCS.rglob("*.md")) if not page.is_relative_to(DOCS / "results")]
+PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *WRITTEN]
+
+
+def name_of(page: Path) -> str:
+    """What a test of this page is called."""
+    return page.relative_to(ROOT).as_posix()
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -60,20 +71,20 @@ def rows(page: Path) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", link):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        assert target.exists(), f"{page.name}: {link}"
-        assert target.is_relative_to(ROOT), f"{page.name}: {link}"
+        assert target.exists(), f"{name_of(page)}: {link}"
+        assert target.is_relative_to(ROOT), f"{name_of(page)}: {link}"
         if anchor:
-            assert anchor in anchors(target), f"{page.name}: {link}"
+            assert anchor in anchors(target), f"{name_of(page)}: {link}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_run_commands_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # where the reader stands
     into: dict[Path, RunConfig] = {}
@@ -115,7 +126,7 @@ def shown(value: Any) -> str:
 
 def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     documented: dict[str, list[str]] = {}
-    for cells in rows(GUIDE):
+    for cells in (cells for page in GUIDE for cells in rows(page)):
         if found := re.fullmatch(r"`--([\w.-]+)`", cells[0]):
             documented.setdefault(found[1], []).append(cells[-1])
     options = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name != "method"}
@@ -123,11 +134,11 @@ def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixtu
         options |= {f"method.{f.name}": f.default for f in dataclasses.fields(method)}
     for name, default in options.items():
         cells = documented.pop(name.replace("_", "-"), [])
-        assert cells, f"docs/guide.md: --{name.replace('_', '-')} has no row"
+        assert cells, f"docs/guide: --{name.replace('_', '-')} has no row"
         if default is None:
             assert not any(cell.startswith("`") for cell in cells), f"{name} has no default of its own"
         else:
-            assert f"`{shown(default)}`" in cells, f"docs/guide.md: default of {name} is {shown(default)}, not {cells}"
+            assert f"`{shown(default)}`" in cells, f"docs/guide: default of {name} is {shown(default)}, not {cells}"
     # Options of other commands that are not those of a run.
     own: set[str] = set()
     for command in ("sweep", "paper", "data", "classify", "serve", "export", "merge"):
@@ -149,15 +160,15 @@ def test_every_difference_between_paper_and_code_is_documented() -> None:
 
 
 def test_tables_name_everything_there_is() -> None:
-    for page, names in ((README, METHODS), (GUIDE, METHODS), (GUIDE, BENCHMARKS)):
+    for page, names in ((README, METHODS), (METHODS_PAGE, METHODS), (TASKS_PAGE, BENCHMARKS)):
         assert {f"`{name}`" for name in names} <= {cells[0] for cells in rows(page)}, page.name
     for name, benchmark in BENCHMARKS.items():
-        assert [f"`{name}`", ", ".join(benchmark.tasks)] in [cells[:2] for cells in rows(GUIDE)], name
+        assert [f"`{name}`", ", ".join(benchmark.tasks)] in [cells[:2] for cells in rows(TASKS_PAGE)], name
     modules = {path.stem for path in (ROOT / "src" / "tasso").glob("[a-z]*.py")}
     modules |= {f"{path.name}/" for path in (ROOT / "src" / "tasso").glob("[a-z]*") if path.is_dir()}
     assert modules <= {cells[0].strip("`") for cells in rows(DESIGN)}
-    assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test pictures" in prose(GUIDE)
-    assert f"{drawn.REFERENCE_IMAGES} reference pictures" in prose(GUIDE)
+    assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test pictures" in prose(TASKS_PAGE)
+    assert f"{drawn.REFERENCE_IMAGES} reference pictures" in prose(TASKS_PAGE)
 
 
 def test_the_two_commands() -> None:
@@ -171,7 +182,7 @@ def test_the_two_commands() -> None:
 
 def test_python_examples_use_options_that_exist() -> None:
     calls = 0
-    for page in (README, GUIDE):
+    for page in (README, *WRITTEN):
         for block in blocks(page, "python"):
             for node in ast.walk(ast.parse(block)):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) == "tasso.learn":
@@ -180,14 +191,14 @@ def test_python_examples_use_options_that_exist() -> None:
     assert calls >= 2
 
 
-# -- the worked example of CONTRIBUTING --------------------------------------------------------------------------
+# -- the worked example of a method ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def anchor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example's file as the module it says it is; the table of methods is as before afterwards."""
     file = tmp_path / "anchor.py"
-    file.write_text(blocks(CONTRIBUTING, "python")[0], encoding="utf-8")
+    file.write_text(blocks(ADDING, "python")[0], encoding="utf-8")
     spec = importlib.util.spec_from_file_location("tasso.methods.anchor", file)
     assert spec is not None
     assert spec.loader is not None
@@ -208,11 +219,11 @@ def test_worked_example_learns_and_its_own_test_passes(anchor: ModuleType, quick
         moved.append(shift(out, quick))
     assert 0 < moved[1] < moved[0], "the spring holds nothing back"
     names: dict[str, Any] = {}
-    exec(blocks(CONTRIBUTING, "python")[1], names)
+    exec(blocks(ADDING, "python")[1], names)
     tests = [value for name, value in names.items() if name.startswith("test_")]
     assert len(tests) == 1
     tests[0]()
-    [words] = commands(CONTRIBUTING, "text")
+    [words] = commands(ADDING, "text")
     _, method = resolve(parse_run_config("tasso run", words[1:]))
     assert method.hyper_parameters() == {"name": "anchor", "stiffness": 0.5}
 
@@ -231,10 +242,10 @@ def shift(out: str, quick: dict[str, Any]) -> float:
 def test_results_keys_are_documented(quick: dict[str, Any]) -> None:
     results = learn(from_dict({**quick, "steps": 1}))
     keys = {*results, *results["mtil"], *results["mtil"]["metrics"], *results["per_task"][0], *results["parameters"]}
-    text = prose(GUIDE)
+    text = prose(RUNNING_PAGE)
     assert not [key for key in keys if f"`{key}`" not in text]
     files = {path.name for path in Path(str(quick["out"])).iterdir()}
-    layout = "\n".join(blocks(GUIDE, "text"))
+    layout = "\n".join(blocks(RUNNING_PAGE, "text"))
     assert not [name for name in files if name not in layout]
 
 

@@ -37,7 +37,7 @@ from tasso.tasks import Task, atlas, load_sequence
 from tasso.tasks.own.division import divided, held_back
 from tasso.tasks.own.names import in_order, readable
 
-GUIDE = Path(__file__).parent.parent / "docs" / "guide.md"
+GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "own-pictures.md"
 PETS = atlas.DOMAINS["pets"].class_names
 
 
@@ -701,11 +701,11 @@ def test_classes_that_nobody_can_test_are_told(pets: Path, caplog: pytest.LogCap
 def test_the_guides_walk_through(
     tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every command of the guide's section, in its order, on drawn folders, with a smaller model and fewer steps."""
+    """Every command of the guide's page, in its order, on drawn folders, with a smaller model and fewer steps."""
     for domain in ("pets", "food", "flowers", "land"):
         write_folder(tmp_path / {"land": "photos"}.get(domain, domain), domain)
     monkeypatch.chdir(tmp_path)
-    section = GUIDE.read_text(encoding="utf-8").partition("## Your own pictures")[2].partition("\n## ")[0]
+    section = GUIDE.read_text(encoding="utf-8")
     [block] = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
     commands = [shlex.split(line) for line in block.splitlines()]
     assert [words[1] for words in commands] == ["run", "eval", "extend", "report"]
@@ -716,7 +716,7 @@ def test_the_guides_walk_through(
     assert json.loads(Path("runs/mine-3/results.json").read_text())["tasks"] == ["pets", "food", "flowers"]
     assert Path("runs/mine.html").is_file()
     assert "MCIL on own" in capsys.readouterr().out
-    # The file of tasks that the section shows is understood too.
+    # The file of tasks that the page shows is understood too.
     [file] = list(re.findall(r"^```yaml\n(.*?)^```", section, re.M | re.S))
     Path("more.yaml").write_text(file)
     assert [place["name"] for place in parse_tasks("more.yaml")] == ["pets", "cars", "birds", "signs"]

@@ -20,9 +20,17 @@ __all__ = ["TassoError", "__version__", "evaluate", "extend", "learn", "load"]
 
 
 def learn(**options: Any) -> Run:
-    """Learn a sequence of tasks; options are those of `tasso run`. Finished runs are not repeated.
+    """Learn a sequence of tasks. A finished run is only read; one that was stopped goes on.
 
-    `method` may be a name or a dict of a name and hyper-parameters: method={"name": "tasso", "rank": 72}.
+    Args:
+        **options: those of `tasso run`, with underscores. `method` may be a name, or a dict of a name and
+            hyper-parameters: `method={"name": "tasso", "rank": 72}`.
+
+    Returns:
+        The run in the folder `out`, with its numbers and its model.
+
+    Raises:
+        TassoError: an option, a file or a run folder cannot be used as asked, or a loss is no longer finite.
     """
     from tasso.config import from_dict
     from tasso.learner import learn as learn_sequence
@@ -34,9 +42,16 @@ def learn(**options: Any) -> Run:
 
 
 def extend(run: str | Path, tasks: Any, out: str | Path | None = None, **options: Any) -> Run:
-    """Learn more tasks after those of a finished run, in a folder of its own; the finished run stays as it is.
+    """Learn more tasks after those of a finished run, which stays as it is. The same call goes on after a stop.
 
-    `tasks` and `options` are those of `tasso extend`. The same call goes on with what was stopped.
+    Args:
+        run: folder of the finished run.
+        tasks: where the new tasks lie, as in `tasso run --tasks`: a mapping, or a list of `NAME=PLACE` words.
+        out: folder of the longer run; by default that of the finished one with the names of the new tasks.
+        **options: those of `tasso extend`. All others are as they were in the finished run.
+
+    Returns:
+        The run over all tasks, earlier and new.
     """
     from tasso.extension import extend as extend_run
     from tasso.trained import Run
@@ -47,8 +62,13 @@ def extend(run: str | Path, tasks: Any, out: str | Path | None = None, **options
 def evaluate(run: str | Path | None = None, after: str | None = None, **options: Any) -> dict[str, Any]:
     """Accuracy of a model, or of a run's latest checkpoint, on every task of a benchmark, in both settings.
 
-    `after` names a task of the run whose checkpoint is meant instead. Options are those of `tasso eval`; with a run,
-    what is not given is as it was in that run.
+    Args:
+        run: a run folder; without it, the model that the options name is evaluated as it is.
+        after: the task of the run whose checkpoint is meant instead of the latest.
+        **options: those of `tasso eval`. With a run, what is not given is as it was in that run.
+
+    Returns:
+        A dict with `tasks`, and the rows `mtil` and `mcil` in percent.
     """
     from tasso.learner import evaluate as evaluate_model
     from tasso.learner import evaluation_config
@@ -58,7 +78,14 @@ def evaluate(run: str | Path | None = None, after: str | None = None, **options:
 
 
 def load(run: str | Path, *, after: str | None = None, device: str = "auto") -> Run:
-    """A run folder: its results and its model, the latest one or that after the task named (`0`: before all tasks)."""
+    """A run folder, finished or not: its results and one of its models.
+
+    Args:
+        run: the folder.
+        after: the task (name or number) after which the model was saved; `"0"` is the model before all tasks. By
+            default the latest.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+    """
     from tasso.trained import Run
 
     return Run(run, after=after, device=device)

@@ -27,7 +27,13 @@ MEANING = (
 
 @dataclass(frozen=True)
 class Prediction:
-    """One guess about one picture. `task` is empty for classes that the caller named."""
+    """One guess about one picture.
+
+    Attributes:
+        class_name: the class.
+        task: the task that it belongs to; empty for classes that the caller named.
+        probability: 0 … 1, over the classes that there were to choose from.
+    """
 
     class_name: str
     task: str

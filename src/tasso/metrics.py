@@ -1,4 +1,4 @@
-"""Numbers that sum up a run. M[i][k] is the accuracy on task k after learning task i, b[k] that of the pretrained
+"""Numbers that sum up a run. `M[i][k]` is the accuracy on task k after learning task i, `b[k]` that of the pretrained
 model, both in sequence order and in percent. No torch here: a matrix from anywhere will do.
 
 A run that was extended may not know some accuracies of its early models (None). A metric that needs one of them is

@@ -28,7 +28,12 @@ START = "0"  # how to ask for the model before the first task
 
 
 class Run:
-    """A run folder, finished or not, with one of its models: by default that after the latest task learned."""
+    """A run folder, finished or not, with one of its models: by default that after the latest task learned.
+
+    Attributes:
+        results: what `results.json` holds.
+        config: all options of the run.
+    """
 
     def __init__(self, path: Path | str, *, after: str | None = None, device: str = "auto") -> None:
         """`after`: the task (name or number) after which the model was saved; `0` is the model before all tasks."""

@@ -24,24 +24,42 @@ Towers = Literal["visual", "both", "none"]
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The run that a method is part of, as the method sees it."""
+    """The run that a method is part of, as the method sees it.
 
-    # The reference images, read when asked for.
+    Attributes:
+        reference: the reference images, read when asked for.
+        reference_names: class names of the reference images' data set.
+        reference_texts: texts that the user gives for the reference images.
+        templates: prompts of tasks that have none of their own.
+        tasks: all tasks that are to be learned, in their order.
+        seed: the run's.
+        folder: a place for files of the method's own.
+    """
+
     reference: Callable[[], Pixels] | None = None
-    # Class names of the reference images' data set, and texts that the user gives for them.
     reference_names: tuple[str, ...] = ()
     reference_texts: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
-    # All tasks that are to be learned, in their order.
     tasks: tuple[Task, ...] = ()
     seed: int = 0
-    # A folder for files of the method's own.
     folder: Path | None = None
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The task at hand, as a method sees it."""
+    """The task at hand, as a method sees it.
+
+    Attributes:
+        index: its place in the sequence, from 0.
+        name: its name.
+        class_names: its classes, in the order of their labels.
+        templates: prompts with `{}` for a class name.
+        seed: the run's.
+        steps: how many it is learned for.
+        train: its training pictures.
+        read: reads other pictures; the second argument says to people what they are.
+        seen: all tasks up to this one, in their order.
+    """
 
     index: int
     name: str
@@ -49,10 +67,8 @@ class TaskInfo:
     templates: tuple[str, ...]
     seed: int
     steps: int = 0
-    # The task's training pictures, and a way to read others (and to say what they are).
     train: Pixels | None = None
     read: Callable[[ImageSet, str], Pixels] | None = None
-    # All tasks up to this one, in their order.
     seen: tuple[Task, ...] = ()
 
     @property
@@ -65,8 +81,11 @@ class TaskInfo:
 class Wanted:
     """Pictures a method asks for beside the task's own.
 
-    `reference` are the run's reference images, `current` the task's training pictures once more; every other name
-    is one that the method's `pictures` fills. Without `each_step` they are not put into batches.
+    Attributes:
+        name: `reference` are the run's reference images, `current` the task's training pictures once more; every other
+            name is one that the method's `pictures` fills.
+        view: `train`: random crops; `eval`: as in evaluation.
+        each_step: put them into every batch.
     """
 
     name: str
@@ -76,7 +95,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees: the task's pictures, and those the method asked for, by name."""
+    """What one step sees.
+
+    Attributes:
+        task: the task's pictures and labels.
+        others: those that the method asked for, by name.
+    """
 
     task: Seen
     others: Mapping[str, Seen] = field(default_factory=dict)
@@ -91,7 +115,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that are optimised together; None takes the run's value."""
+    """Parameters that are optimised together.
+
+    Attributes:
+        name: one of the method's `group_names`.
+        parameters: by name.
+        lr: learning rate; None is the run's.
+        weight_decay: None is the run's.
+    """
 
     name: str
     parameters: Mapping[str, nn.Parameter]
@@ -101,12 +132,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Extras:
-    """What a method costs beside the model and its gradients, in numbers (four bytes each in float32)."""
+    """What a method costs beside the model and its gradients, in numbers (four bytes each in float32).
 
-    trained: int = 0  # of its own, trained beside the towers it declares
-    held: int = 0  # teachers, anchors, averages: in memory while it trains
-    kept: int = 0  # saved beside the model and needed to use it
-    remark: str = ""  # what cannot be said in numbers
+    Attributes:
+        trained: of its own, trained beside the towers it declares.
+        held: teachers, anchors, averages: in memory while it trains.
+        kept: saved beside the model and needed to use it.
+        remark: what cannot be said in numbers.
+    """
+
+    trained: int = 0
+    held: int = 0
+    kept: int = 0
+    remark: str = ""
 
 
 @dataclass
@@ -118,6 +156,18 @@ class Method:
     the start of the task is made in `begin_task`; what changes with the steps goes into `state_dict`, so that a
     stopped run can go on; what later tasks or later users need beside the model goes into `lasting_state`. To use what
     was learned: `load_lasting_state`, then `inference`.
+
+    Attributes:
+        name: what `--method` calls it; `register` sets it.
+        title: its name in tables.
+        summary: what it does, in a line.
+        source: the paper or code that it follows.
+        verified: against what it has been checked.
+        teachers: who teaches, in words.
+        group_names: what `groups` calls its groups.
+        run_defaults: values of the run's own options where the user leaves them open.
+        protocols: hyper-parameters that are None until a protocol is chosen.
+        plain_model: is the result a CLIP model like any other, which open_clip can load?
     """
 
     name: ClassVar[str]
@@ -126,13 +176,9 @@ class Method:
     source: ClassVar[str]
     verified: ClassVar[str]
     teachers: ClassVar[str] = "none"
-    # What `groups` calls its groups.
     group_names: ClassVar[tuple[str, ...]] = ("encoder",)
-    # Values of the run's own options where the user leaves them open.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 5e-4}
-    # Hyper-parameters that are None until a protocol is chosen.
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {"code": {}, "paper": {}}
-    # Is the result a CLIP model like any other, which open_clip can load?
     plain_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

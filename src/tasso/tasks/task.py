@@ -37,7 +37,13 @@ class Stamped(Protocol):
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Pictures with labels; for reference images the labels are not used."""
+    """Pictures with labels; for reference images the labels are not used.
+
+    Attributes:
+        source: where the pictures are read from.
+        keys: their names there.
+        labels: the number of each picture's class, from 0.
+    """
 
     source: Source
     keys: tuple[str, ...]
@@ -88,14 +94,22 @@ def joined(sets: Sequence[ImageSet]) -> ImageSet:
 
 @dataclass(frozen=True)
 class Task:
-    """One step of a sequence."""
+    """One step of a sequence.
+
+    Attributes:
+        name: its name.
+        class_names: by label.
+        train: pictures to learn from.
+        val: read and not used.
+        test: pictures that accuracies are measured on.
+        templates: prompts of its own; empty: the run's.
+    """
 
     name: str
     class_names: tuple[str, ...]
     train: ImageSet
     val: ImageSet
     test: ImageSet
-    # Prompts of its own; empty: the run's.
     templates: tuple[str, ...] = ()
 
     def prompts(self, usual: Sequence[str]) -> tuple[str, ...]:

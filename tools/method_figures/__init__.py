@@ -1,0 +1,1 @@
+"""Drawings that explain the methods."""

@@ -1,0 +1,1 @@
+"""How mkdocs makes the site of docs/."""
