@@ -18,6 +18,7 @@ from tasso.config import RunConfig, from_dict, read_yaml
 from tasso.endings import told
 from tasso.errors import ConfigError
 from tasso.files import write_text
+from tasso.parser import Parser
 from tasso.version import __version__
 
 if TYPE_CHECKING:
@@ -746,7 +747,7 @@ def _flags(owner: Any, prefix: str = "") -> list[str]:
 
 
 def _parser(program: str, description: str) -> ArgumentParser:
-    return ArgumentParser(prog=program, description=description)
+    return Parser(prog=program, description=description)
 
 
 def _add_fields(

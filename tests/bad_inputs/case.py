@@ -31,6 +31,7 @@ class Bad:
     needs: tuple[str, ...] = ()  # parts of the world that are copied there first
     leaves: tuple[str, ...] = ()  # folders that may appear: found only while the command was at work in them
     only_users: bool = False  # nothing is forbidden to root
+    varies: str = ""  # a part of the message, as a pattern, that is not the same on all machines
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,3 @@ def faults(case: Bad, outcome: Outcome, place: Path) -> list[str]:
     if left := [path for path in place.rglob("*") if is_temporary(path)]:
         found.append(f"left behind: {', '.join(map(str, left))}")
     return found
-
-
-def shown(text: str, place: Path) -> str:
-    """Without what differs from machine to machine."""
-    return text.replace(str(place.resolve()), "HERE").replace(str(place), "HERE")

@@ -7,7 +7,7 @@ import zipfile
 import zlib
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from tasso.errors import DataError
 from tasso.tasks.task import Array, ImageSet
@@ -32,7 +32,14 @@ def decode(images: ImageSet, index: int) -> Array:
     except MemoryError:
         raise DataError(f"{where}: not enough memory for this picture") from None
     except Exception as error:  # Pillow raises errors of many kinds for a damaged file
-        raise CorruptPictureError(f"{where}: not a readable picture: {error}") from None
+        raise CorruptPictureError(f"{where}: not a readable picture: {why(error)}") from None
+
+
+def why(error: Exception) -> str:
+    """What is wrong with a picture. Pillow's own words for an unknown format are about Python objects."""
+    if isinstance(error, UnidentifiedImageError):
+        return "no format of pictures that is known here"
+    return str(error) or type(error).__name__
 
 
 def pixels_of(file: io.BytesIO | str) -> Array:
