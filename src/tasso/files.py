@@ -75,9 +75,11 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE:  # such a key brings others along, which may be given once more
+                continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):  # the others are refused below
-                if key in seen and key_node.tag != MERGE:
+                if key in seen:
                     line = key_node.start_mark.line + 1
                     raise ValueError(f"line {line}: the key {key!r} stands there twice; keep one of them")
                 seen.add(key)
