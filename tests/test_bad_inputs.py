@@ -49,7 +49,7 @@ def test_the_catalogue_is_large_and_without_repetition() -> None:
     assert not [case.name for case in CASES if not case.says or not case.what]
 
 
-@pytest.mark.parametrize("name", ["words/command", "config/twice", "weights/code", "run/state-truncated"])
+@pytest.mark.parametrize("name", ["words/command", "use/metrics-empty", "weights/code"])
 def test_a_process_of_its_own_says_the_same(name: str, outcome_of: Outcomes, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == name)
     expected, first = outcome_of(case)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bad_inputs import world
-from bad_inputs.case import carried_out, contents
+from bad_inputs.case import carried_out
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import RunError
@@ -62,53 +61,59 @@ def same_end(one: Path, other: Path) -> None:
 
 # -- a full disk -------------------------------------------------------------------------------------------------
 
-# The system refuses to write more than so many bytes of any file: as on a full disk, writing begins and then fails.
+# A process of its own that carries out several commands. The system refuses it to write more than so many bytes of any
+# file: as on a full disk, writing begins and then fails.
 LIMITED = """
-import resource, signal, sys
+import json, resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(1)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-from tasso.cli import main
-main(sys.argv[2:])
+from pathlib import Path
+from bad_inputs.case import carried_out
+done = []
+for limit, words, place in json.loads(sys.argv[2]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    outcome = carried_out(words, Path(place))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    done.append([outcome.code, outcome.said, outcome.changed])
+print(json.dumps(done))
 """
 
 
-def limited(limit: int, words: tuple[str, ...], place: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", LIMITED, str(limit), *words]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+def test_a_full_disk_leaves_the_state_before(well: Path, tmp_path: Path) -> None:
+    half = well / "half"
+    size = (half / "state.safetensors").stat().st_size
+    log = (half / "log.jsonl").stat().st_size
+    attempts = {  # what cannot be written: bytes that are allowed, command
+        "state.safetensors": (size // 2, HALF),
+        "checkpoints/02-eurosat.safetensors": (log + 4000, (*HALF, "--save-every", "1000")),
+        "log.jsonl": (log + 10, (*HALF, "--save-every", "1000")),
+    }
+    places = [tmp_path / str(number) for number in range(len(attempts))]
+    for place in places:
+        for part in ("data", "half"):
+            shutil.copytree(well / part, place / part)
+        (place / "model").symlink_to(well / "model")
+    work = [(limit, words, str(place)) for (limit, words), place in zip(attempts.values(), places, strict=True)]
+    command = [sys.executable, "-c", LIMITED, str(Path(__file__).parent), json.dumps(work)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for file, place, (code, said, changed) in zip(attempts, places, json.loads(done.stdout), strict=True):
+        assert code == 2, said
+        assert f"tasso: half/{file}: cannot be written: File too large" in said
+        assert "the same command goes on" in said
+        assert set(changed) <= {"half/log.jsonl"}, "the state before is as it was, and nothing half-written is left"
+        for line in (place / "half/log.jsonl").read_text().splitlines():
+            json.loads(line)
+        assert carried_out(HALF, place).code == 0
+        same_end(place / "half", well / "whole")
 
 
-@pytest.mark.parametrize(
-    ("share", "file"),
-    [
-        (0.5, r"half/state.safetensors"),  # the next state does not fit
-        (None, r"half/log.jsonl"),  # not even a line of the log does
-    ],
-)
-def test_a_full_disk_leaves_the_state_before(share: float | None, file: str, well: Path, here: Path) -> None:
-    state = here / "half/state.safetensors"
-    before = contents(here)
-    limit = int(state.stat().st_size * share) if share else (here / "half/log.jsonl").stat().st_size + 10
-    done = limited(limit, HALF if share else (*HALF, "--save-every", "1000"), here)
-    assert done.returncode == 2, done.stderr
-    assert f"tasso: {file}: cannot be written: " in done.stderr
-    assert "the same command goes on" in done.stderr
-    assert "Traceback" not in done.stderr
-    after = contents(here)
-    kept = [name for name in before if not name.startswith("half/log") and "checkpoints" not in name]
-    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
-    assert not [name for name in after if name.endswith(".tmp")]
-    for line in (here / "half/log.jsonl").read_text().splitlines():
-        json.loads(line)
-    assert carried_out(HALF, here).code == 0
-    same_end(here / "half", well / "whole")
-
-
-# A disk that is really full: a small one in memory, which only this process and its children see.
+# A disk that is really full: a small one in memory, which only this process sees.
 TMPFS = """
-import os, shutil, subprocess, sys
-place, words = sys.argv[1], sys.argv[2:]
+import json, os, shutil, subprocess, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", "half"], check=True)
 shutil.copytree("../stopped", "half", dirs_exist_ok=True)
 filler = os.open("half/filler", os.O_WRONLY | os.O_CREAT)
@@ -117,13 +122,14 @@ try:
         os.write(filler, bytes(4096))
 except OSError:
     os.close(filler)
-run = [sys.executable, "-m", "tasso", *words]
-first = subprocess.run(run, capture_output=True, text=True)
-print(first.returncode, sorted(os.listdir("half")), flush=True)
-print(first.stderr, file=sys.stderr, flush=True)
+import torch
+torch.set_num_threads(1)
+from bad_inputs.case import carried_out
+first = carried_out(sys.argv[2:], Path.cwd())
 os.unlink("half/filler")
-subprocess.run(run, check=True, capture_output=True)
+second = carried_out(sys.argv[2:], Path.cwd())
 shutil.copytree("half", "../finished")
+print(json.dumps([first.code, first.said, first.changed, second.code, second.said]))
 """
 
 
@@ -135,17 +141,19 @@ def test_a_disk_that_is_really_full(well: Path, here: Path, tmp_path: Path) -> N
         (here / part).rename(place / part)
     (here / "half").rename(here / "stopped")
     (place / "half").mkdir()
-    probe = ["unshare", "--mount", "--map-root-user", "mount", "-t", "tmpfs", "none", str(place / "half")]
+    alone = ["unshare", "--mount", "--map-root-user"]
+    probe = [*alone, "mount", "-t", "tmpfs", "none", str(place / "half")]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody mount a disk")
-    command = ["unshare", "--mount", "--map-root-user", sys.executable, "-c", TMPFS, str(place), *HALF]
+    command = [*alone, sys.executable, "-c", TMPFS, str(Path(__file__).parent), *HALF]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("2 "), done.stderr
-    assert ".tmp" not in done.stdout
-    assert "cannot be written: " in done.stderr
-    assert "No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
+    code, said, changed, then, more = json.loads(done.stdout.splitlines()[-1])
+    assert code == 2, said
+    assert "cannot be written: " in said
+    assert "No space left on device" in said
+    assert not changed
+    assert then == 0, more
     same_end(here / "finished", well / "whole")
 
 
@@ -186,13 +194,10 @@ def test_a_second_process_refuses_and_a_killed_one_is_not_in_the_way(well: Path,
     try:
         assert first.stdout is not None
         assert first.stdout.readline() == "mine\n"
-        before = contents(here)
-        second = subprocess.run(
-            [sys.executable, "-m", "tasso", *HALF], cwd=here, capture_output=True, text=True, check=False
-        )
-        assert second.returncode == 2
-        assert second.stderr.strip().endswith("tasso: half: another process is working in this run folder")
-        assert contents(here) == before
+        second = carried_out(HALF, here)  # this process is the second
+        assert second.code == 2
+        assert second.message == "tasso: half: another process is working in this run folder"
+        assert not second.changed
     finally:
         first.send_signal(signal.SIGKILL)
         first.communicate()
@@ -239,8 +244,12 @@ def fragile(monkeypatch: pytest.MonkeyPatch) -> type[Fragile]:
     return Fragile
 
 
-def options(quick: Mapping[str, Any], out: Path) -> dict[str, Any]:
-    return {**quick, "method": "fragile", "steps": 6, "save_every": 2, "out": str(out)}
+def options(well: Path, out: Path) -> dict[str, Any]:
+    return {
+        "benchmark": "mtil-mini", "data_root": str(well / "data"), "check_counts": False, "sequence": "dtd,eurosat",
+        "model": f"local-dir:{well / 'model'}", "batch_size": 4, "lr": 1e-3, "device": "cpu", "method": "fragile",
+        "steps": 6, "save_every": 2, "out": str(out),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -252,23 +261,23 @@ def options(quick: Mapping[str, Any], out: Path) -> dict[str, Any]:
     ],
 )
 def test_what_is_no_number_is_never_saved(
-    where: dict[str, int], says: str, quick: dict[str, Any], fragile: type[Fragile], tmp_path: Path,
+    where: dict[str, int], says: str, well: Path, fragile: type[Fragile], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    learn(from_dict(options(quick, tmp_path / "whole")))
+    learn(from_dict(options(well, tmp_path / "whole")))
     for key, value in where.items():
         monkeypatch.setattr(Fragile, key, value)
     kept = 4 if where == {"weights_at": 5} else 2
     out = tmp_path / "run"
     with pytest.raises(RunError, match=says + rf".* The state at step {kept} of eurosat is kept in \S+run\. Try"):
-        learn(from_dict(options(quick, out)))
+        learn(from_dict(options(well, out)))
     state = load_file(out / "state.safetensors")
     assert int(state["step"]) == kept
     assert all(bool(torch.isfinite(t).all()) for t in state.values() if t.is_floating_point())
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["01-dtd.safetensors"]
     for key in where:
         monkeypatch.setattr(Fragile, key, None)
-    learn(from_dict(options(quick, out)))  # the cause is gone: it goes on from the state that was kept
+    learn(from_dict(options(well, out)))  # the cause is gone: it goes on from the state that was kept
     same_end(out, tmp_path / "whole")
 
 
@@ -313,12 +322,12 @@ def test_too_little_memory_is_told(capsys: pytest.CaptureFixture[str], monkeypat
     assert "out of memory" in capsys.readouterr().err
 
 
-def test_whoever_stops_reading_gets_no_traceback() -> None:
+def test_whoever_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text('{"zero_shot": [1], "matrix": [[2]]}')
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "tasso", "methods"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
-    )
+    command = [sys.executable, "-m", "tasso", "metrics", str(tmp_path / "m.json")]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert "Traceback" not in done.stderr
     assert done.returncode == 141

@@ -23,6 +23,7 @@ def told(debug: bool = False) -> Iterator[None]:
     """Say what ended the command, and end it; with `debug`, show where it happened, too."""
     try:
         yield
+        sys.stdout.flush()  # here a reader that has gone is noticed, not when Python ends
     except TassoError as error:
         _end(str(error), USER, debug)
     except KeyboardInterrupt as stop:

@@ -246,7 +246,8 @@ def saving(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        # safetensors: "Error while serializing: I/O error: No space left on device (os error 28)"
+        reason = error.strerror if isinstance(error, OSError) else re.sub(r"^.*I/O error: | \(os.*$", "", str(error))
         raise RunError(
             f"{file}: cannot be written: {reason}. What was saved before is still there: make room, and the same "
             "command goes on from it"
