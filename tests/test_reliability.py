@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -289,6 +290,17 @@ def test_a_learning_rate_that_is_far_too_large_ends_with_a_message(well: Path, t
     assert "task 'dtd', step" in outcome.message
     assert "Try a smaller --lr with another --out" in outcome.message
     assert not list((tmp_path / "out/checkpoints").iterdir())
+
+
+# -- the page ----------------------------------------------------------------------------------------------------
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    root = Path(__file__).parent.parent
+    named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", (root / "docs/reliability.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    for file, name in named:
+        assert f"def {name or 'test_'}" in (root / file).read_text(encoding="utf-8"), f"{file}::{name}"
 
 
 # -- exit codes --------------------------------------------------------------------------------------------------
