@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from jsonargparse import ArgumentParser, Namespace
 
 from tasso.config import RunConfig, from_dict, read_yaml
-from tasso.errors import ConfigError, TassoError
+from tasso.endings import told
+from tasso.errors import ConfigError
 from tasso.files import write_text
+from tasso.parser import Parser
 from tasso.version import __version__
 
 if TYPE_CHECKING:
@@ -45,12 +47,15 @@ USAGE = """usage: tasso COMMAND [options]
   bench     speed of steps, pictures, evaluation and whole sequences, with random weights
   demo      the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks
 
-tasso COMMAND --help shows a command's options; tasso --version the version."""
+tasso COMMAND --help shows a command's options; tasso --version the version.
+With --debug an error shows where it happened, too."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `tasso` command."""
     words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
     if words in (["--version"], ["-V"]):
         print(f"tasso {__version__}")
         return
@@ -63,17 +68,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "data": data, "bench": bench, "demo": demo,
     }  # fmt: skip
     if words[0] not in commands:
-        sys.exit(f"tasso: no command {words[0]!r}\n\n{USAGE}")
+        print(f"tasso: no command {words[0]!r}\n\n{USAGE}", file=sys.stderr)
+        sys.exit(2)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("tasso").setLevel(logging.INFO)
-    try:
+    with told(debug):
         commands[words[0]](words[1:])
-    except TassoError as error:
-        print(f"tasso: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt as stop:
-        print(f"tasso: {str(stop) or 'stopped; the same command goes on from what is saved'}", file=sys.stderr)
-        sys.exit(130)
 
 
 def run(words: list[str]) -> None:
@@ -179,7 +179,7 @@ def methods(words: list[str]) -> None:
 def sweep(words: list[str]) -> None:
     """tasso sweep"""
     from tasso.sweep import COMMON, make_grid, parse_for, parse_values, read_grid
-    from tasso.sweep.carry_out import carry_out
+    from tasso.sweep.carry_out import carry_out, check
 
     parser = _parser("tasso sweep", "Learn many runs: methods × sequences × seeds × options.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run folders")
@@ -199,11 +199,12 @@ def sweep(words: list[str]) -> None:
         "common": _given(values, COMMON),
     }
     grid = make_grid(read_grid(values["config"]) if values["config"] else {}, given)
-    jobs = grid.jobs()
+    jobs, how = grid.jobs(), _how(values, grid.common)
     if values["dry_run"]:
+        check(jobs)
         print("\n".join(job.name for job in jobs))
         return
-    _end(carry_out(jobs, values["out"], _how(values, grid.common)))
+    _end(carry_out(jobs, values["out"], how))
 
 
 def paper(words: list[str]) -> None:
@@ -560,6 +561,10 @@ def bench(words: list[str]) -> None:
     values = _values(parser, words[1:] if what else words, flags=flags)
     if not what and not values["check"]:
         raise ConfigError(f"bench: which? {', '.join(BENCHES)}")
+    if values["classes"] is not None and values["classes"] < 2:
+        raise ConfigError(f"classes: must be at least 2, not {values['classes']}")
+    if values["json"] and not values["json"].parent.is_dir():
+        raise ConfigError(f"json: {values['json']} cannot be written: {values['json'].parent} is not a folder")
     rules = read_budget(values["budget"]) if values["check"] else []
     beside = {key for key in ("reference", "eager") if values[key] or not what}
     given = _given(values, BENCH_OPTIONS)
@@ -691,12 +696,18 @@ def _take_config_files(words: list[str]) -> tuple[list[Path], list[str]]:
     remaining = iter(words)
     for word in remaining:
         if word == "--config":
-            files.append(Path(next(remaining, "")))
+            files.append(_config_file(next(remaining, "")))
         elif word.startswith("--config="):
-            files.append(Path(word.removeprefix("--config=")))
+            files.append(_config_file(word.removeprefix("--config=")))
         else:
             rest.append(word)
     return files, rest
+
+
+def _config_file(word: str) -> Path:
+    if not word or word.startswith("--"):
+        raise ConfigError("config: expected a YAML file after --config")
+    return Path(word)
 
 
 def _chosen_method(words: list[str]) -> str | None:
@@ -736,7 +747,7 @@ def _flags(owner: Any, prefix: str = "") -> list[str]:
 
 
 def _parser(program: str, description: str) -> ArgumentParser:
-    return ArgumentParser(prog=program, description=description)
+    return Parser(prog=program, description=description)
 
 
 def _add_fields(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tasso.errors import ModelError
+from tasso.files import parse_json
 from tasso.halves import Forward, cast, run_in
 from tasso.images.views import Preprocess
 from tasso.processes import ALONE, Processes
@@ -181,6 +181,9 @@ class Clip:
             if own[name].shape != tensor.shape:
                 shapes = f"{tuple(tensor.shape)} instead of {tuple(own[name].shape)}"
                 raise ModelError(f"{where}: tensor {name!r} has shape {shapes}: not a checkpoint of {self.spec}")
+            if own[name].is_floating_point() != tensor.is_floating_point():
+                raise ModelError(f"{where}: tensor {name!r} has numbers of another type: {tensor.dtype}")
+        check_finite(state, where)
         self.model.load_state_dict(state, strict=False)
         if not all(name.startswith("visual.") for name in state):
             self.forget_texts()
@@ -324,8 +327,9 @@ def _load_folder(folder: Path, spec: ModelSpec) -> Clip:
 def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG_NAME
     try:
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["model_cfg"]
-        _ = config["text_cfg"], config["embed_dim"]
+        config: dict[str, Any] = parse_json(file.read_text(encoding="utf-8"))["model_cfg"]
+        if not isinstance(config["text_cfg"], dict) or not isinstance(config["embed_dim"], int):
+            raise ValueError("text_cfg must be an object and embed_dim a whole number")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"model: {file}: not an open_clip config ({error.__class__.__name__}: {error})") from None
     return config
@@ -371,8 +375,11 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
             raise ModelError(f"pretrained: {path}: not a readable safetensors file: {error}") from None
         return _clean(state), None if told is None else told == "true"
     if _is_torchscript(path):
-        # OpenAI's own files are TorchScript archives with three extra buffers.
-        state = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+        # OpenAI's own files are TorchScript archives with three extra buffers. Only their tensors are looked at.
+        try:
+            state = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+        except (RuntimeError, ValueError, OSError) as error:
+            raise ModelError(f"pretrained: {path}: a damaged TorchScript file: {_first_line(error)}") from None
         openai = {"input_resolution", "context_length", "vocab_size"} & set(state)
         return _clean({k: v for k, v in state.items() if k not in openai}), True if openai else None
     try:
@@ -380,7 +387,7 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
     except Exception as error:
         raise ModelError(
             f"pretrained: {path} is not a plain state dict and is not opened, because a pickle can run code. "
-            f"Save it as safetensors or as torch.save(model.state_dict(), …). ({str(error).splitlines()[0]})"
+            f"Save it as safetensors or as torch.save(model.state_dict(), …). ({_first_line(error)})"
         ) from None
     if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
         loaded = loaded["state_dict"]
@@ -400,8 +407,30 @@ def _clean(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def _is_torchscript(path: Path) -> bool:
     if not zipfile.is_zipfile(path):
         return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("constants.pkl") for name in archive.namelist())
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("constants.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return False
+
+
+def check_finite(state: Mapping[str, Tensor], where: str) -> None:
+    """Raise a ModelError that names the first tensor with a number that is none, or infinite."""
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{where}: tensor {name!r} is not finite: it has infinite numbers, or some that are none")
+
+
+def _reason(error: Exception, spec: ModelSpec) -> str:
+    if "weights_only" in str(error):
+        return "its weights are a pickle that would run code, so they are not opened. Save them as safetensors"
+    if spec.model.startswith(LOCAL):
+        return " ".join(str(error).split())
+    return f"{error}. Without network access, give --pretrained a local file"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _check_activation(name: str, config: dict[str, Any], needs_quick_gelu: bool, weights: str) -> None:
@@ -426,9 +455,7 @@ def _quietly(create: Any, spec: ModelSpec) -> nn.Module:
     except (ModelError, KeyboardInterrupt):
         raise
     except Exception as error:
-        raise ModelError(
-            f"model: cannot load {spec}: {error}. Without network access, give --pretrained a local file"
-        ) from None
+        raise ModelError(f"model: cannot load {spec}: {_reason(error, spec)}") from None
     finally:
         logging.root.setLevel(level)
     assert isinstance(model, nn.Module)
@@ -443,8 +470,15 @@ def _wrap(
     interpolation, mode = config.get("interpolation", "bicubic"), config.get("resize_mode", "shortest")
     if interpolation not in ("bicubic", "bilinear") or mode not in ("shortest", "squash"):
         raise ModelError(f"model: {spec} wants {interpolation} resizing of mode {mode}, which is not supported")
+    if not _triple(config["mean"]) or not _triple(config["std"]) or 0 in config["std"]:
+        raise ModelError(f"model: {spec}: preprocess_cfg: mean and std must be three numbers each, and std not 0")
+    check_finite(model.state_dict(), f"{'pretrained' if spec.pretrained else 'model'}: {spec}")
     preprocess = Preprocess(int(size), tuple(config["mean"]), tuple(config["std"]), interpolation, mode)
     return Clip(model, tokenizer, preprocess, spec, architecture, vocabulary)
+
+
+def _triple(values: Any) -> bool:
+    return isinstance(values, list | tuple) and len(values) == 3 and all(isinstance(v, int | float) for v in values)
 
 
 def _tags(model: str) -> str:

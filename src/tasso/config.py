@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -17,6 +18,10 @@ from tasso.places import parse_tasks
 Protocol = Literal["code", "paper"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 T = TypeVar("T")
+MOST = {
+    "steps": 2**31 - 1, "warmup": 2**31 - 1, "batch_size": 2**20, "reference_batch_size": 2**20,
+    "eval_batch_size": 2**20, "workers": 1024,
+}  # fmt: skip
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
 
 # Where the paper's text and its authors' code differ, each side has its name. These are the differences that
@@ -117,6 +122,9 @@ class RunConfig:
             require(self, key, getattr(self, key) is None or getattr(self, key) >= 1, "must be at least 1")
         for key in ("warmup", "workers", "seed", "reference_seed", "split_seed", "save_minutes", "cache_gib"):
             require(self, key, getattr(self, key) >= 0, "must not be negative")
+        # Beyond these nothing would ever come to an end, or to a beginning.
+        for key, most in MOST.items():
+            require(self, key, (getattr(self, key) or 0) <= most, f"must be at most {most}")
         # Seeds are multiplied and handed to torch, which takes 64 bits.
         for key in ("seed", "reference_seed", "split_seed"):
             require(self, key, getattr(self, key) < 2**48, "must be below 2^48")
@@ -192,7 +200,7 @@ def known(value: T | None) -> T:
 def require(owner: Any, key: str, holds: bool, rule: str) -> None:
     """Raise an error that names the key and its value unless the rule holds."""
     if not holds:
-        raise ConfigError(f"{key}: {rule}, not {getattr(owner, key)!r}")
+        raise ConfigError(f"{key}: {rule}, not {_shown(getattr(owner, key))}")
 
 
 def check_types(owner: Any) -> None:
@@ -201,7 +209,18 @@ def check_types(owner: Any) -> None:
     for f in dataclasses.fields(owner):
         value = getattr(owner, f.name)
         if not _fits(value, hints[f.name]):
-            raise ConfigError(f"{f.name}: expected {_describe(hints[f.name])}, not {value!r}")
+            raise ConfigError(f"{f.name}: expected {_describe(hints[f.name])}, not {_shown(value)}")
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, float) and not math.isfinite(item):
+                raise ConfigError(f"{f.name}: must be a finite number, not {item!r}")
+            if isinstance(item, str | Path) and "\0" in str(item):
+                raise ConfigError(f"{f.name}: {str(item)!r} has a null character in it")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; who gave a long one knows it by its beginning."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -13,7 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from tasso.clip import Clip
+from tasso.clip import Clip, check_finite
 from tasso.config import Protocol
 from tasso.errors import ConfigError, RunError
 from tasso.graphs import RecordedStep
@@ -190,12 +190,36 @@ class Training:
         state["step"] = torch.tensor(self.step)
         return state
 
+    def _check_state(self, state: Mapping[str, Tensor], where: str) -> None:
+        """All that `load_state_dict` needs is there, and as large as it has to be."""
+        advice = "use --overwrite to start afresh"
+        expected = {f"model/{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
+        expected |= {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
+        expected |= {"random/cpu": torch.get_rng_state(), "step": torch.tensor(0)}
+        for name, tensor in expected.items():
+            if name not in state:
+                raise RunError(f"{where}: incomplete resume state, {name!r} is missing; {advice}")
+            if state[name].shape != tensor.shape or state[name].dtype != tensor.dtype:
+                found, wanted = (f"{tuple(t.shape)} of {t.dtype}" for t in (state[name], tensor))
+                raise RunError(f"{where}: {name!r} has shape {found} instead of {wanted}; {advice}")
+        for group in self.groups:
+            for name, parameter in group.parameters.items():
+                for key in ("exp_avg", "exp_avg_sq"):
+                    place = f"optimiser/{group.name}/{name}/{key}"
+                    if (found_shape := state.get(place, parameter).shape) != parameter.shape:
+                        shapes = f"{tuple(found_shape)} instead of {tuple(parameter.shape)}"
+                        raise RunError(f"{where}: {place!r} has shape {shapes}; {advice}")
+        check_finite({name: tensor for name, tensor in state.items() if name.startswith("optimiser/")}, where)
+        if not 0 <= int(state["step"]) <= self.plan.steps:
+            raise RunError(f"{where}: step {int(state['step'])} is not one of 0 … {self.plan.steps}; {advice}")
+
     def load_state_dict(self, state: Mapping[str, Tensor], where: str) -> None:
         """Go on where `state_dict` was taken."""
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
+        self._check_state(state, where)
         try:
             self.clip.load_state(part("model/"), where)
             self.method.load_state_dict(part("method/"))

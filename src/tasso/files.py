@@ -1,17 +1,20 @@
-"""Files that are there whole or not at all, folders that one process has for itself, YAML and JSON lines."""
+"""Files that are there whole or not at all, folders that one process has for itself, YAML and JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tasso.errors import ConfigError, DataError
+
+LARGEST_YAML = 100_000  # values of one file
+MERGE = "tag:yaml.org,2002:merge"
 
 
 @contextlib.contextmanager
@@ -54,16 +57,65 @@ def write_text(path: Path, text: str) -> None:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping, or an error that names the file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a readable text file: {error}") from None
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected 'key: value' lines")
     return values
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only. Of two equal keys YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == MERGE:  # such a key brings others along, which may be given once more
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):  # the others are refused below
+                if key in seen:
+                    line = key_node.start_mark.line + 1
+                    raise ValueError(f"line {line}: the key {key!r} stands there twice; keep one of them")
+                seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text. Whatever is wrong with it is a ValueError."""
+    try:
+        value = yaml.load(text, _Loader)  # derives from SafeLoader
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    # An alias costs a word and may stand for millions of values, each of which a message would print.
+    if _exceeds(value, LARGEST_YAML):
+        raise ValueError(f"too large: more than {LARGEST_YAML:,} values once aliases are filled in")
+    return value
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Whatever is wrong with it is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _exceeds(value: Any, most: int) -> bool:
+    waiting, count = [value], 0
+    while waiting and count <= most:
+        item = waiting.pop()
+        count += 1
+        if isinstance(item, dict | list | tuple | set):
+            waiting += item.values() if isinstance(item, dict) else item
+    return count > most
 
 
 def is_temporary(path: Path) -> bool:
@@ -78,7 +130,7 @@ def json_lines(text: str, file: Path, expected: str = "an object") -> Iterator[t
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = parse_json(line)
         except ValueError as error:
             raise DataError(f"{file}, line {number}: not valid JSON: {error}") from None
         if not isinstance(value, dict):

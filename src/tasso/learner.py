@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import logging
 import math
 import signal
@@ -17,10 +19,10 @@ import torch
 from torch import Tensor
 
 from tasso.alignment import BINS, RANGE
-from tasso.clip import Clip, load_clip
+from tasso.clip import Clip, check_finite, load_clip
 from tasso.config import Protocol, RunConfig, from_dict, known, read_templates
 from tasso.engine import Plan, Training, choose_device, choose_precision, peak_memory, planned_steps
-from tasso.errors import ConfigError, RunError
+from tasso.errors import ConfigError, ModelError, RunError
 from tasso.evaluation import Rows, accuracy_rows
 from tasso.images import Pixels, Stream, load_pixels, open_packs, thread_pool
 from tasso.inference import Inference
@@ -29,7 +31,7 @@ from tasso.metrics import metrics
 from tasso.places import absolute, absolute_path
 from tasso.processes import ALONE, Processes, check_divisible, processes
 from tasso.progress import progress
-from tasso.runs import RunFolder, check_data, identity, same_places
+from tasso.runs import RESULTS_VERSION, RunFolder, check_data, identity, same_places
 from tasso.similar import warn_of_similar_classes
 from tasso.tasks import BENCHMARKS, ImageSet, Task, TaskSequence, load_sequence
 from tasso.tracking import Tracking, check_installed, open_tracking
@@ -37,7 +39,6 @@ from tasso.tracking import Tracking, check_installed, open_tracking
 log = logging.getLogger("tasso")
 T = TypeVar("T")
 
-RESULTS_VERSION = 1
 METHOD_PREFIX = "method/"  # of a method's own tensors in a checkpoint; all others are the model's
 NOTE_SECONDS = 0.5  # reading a loss waits for the device, so it is done this often at most
 LOG_STEPS = 50
@@ -182,6 +183,7 @@ class Learner:
             self.sequence = self._first_alone(lambda: packs.packed(self.sequence))
         self._loaded: dict[str, Pixels] = {}
         self.tracking = Tracking(None, None)  # until the run folder is there
+        self._last_good = "what was saved before"
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
         method.check(self.clip)
@@ -270,6 +272,7 @@ class Learner:
         if self.method.towers == "both":
             self.clip.forget_texts()
         about |= self._measured(training, about, index)
+        self._check_weights(self.clip.state(self.method.towers), task, training.step)
         save(self.clip, self.method, self.folder, index, task.name, about)
         self.among.wait()  # the next task begins with reading it
         self.method.leave_task()
@@ -314,10 +317,12 @@ class Learner:
     def _resume(self, training: Training, index: int) -> dict[str, Any]:
         """Go on from a saved state, if there is one for this task."""
         fresh = {"task": self.sequence.tasks[index].name, "seconds": 0.0}
-        saved = self.folder.read_state()
-        if saved is None or saved[1].get("index") != index:
+        saved = self.folder.read_state(self._state_facts(index))
+        self._last_good = f"the model before {fresh['task']}"
+        if saved is None:
             return fresh
         training.load_state_dict(saved[0], str(self.folder.state_file))
+        self._last_good = f"the state at step {training.step} of {fresh['task']}"
         log.info("resuming %s at step %d", fresh["task"], training.step)
         return {**fresh, "seconds": saved[1]["seconds"]}
 
@@ -334,6 +339,7 @@ class Learner:
         started, already = time.perf_counter(), about["seconds"]
         noted = saved = started
         first, note = training.step, ""
+        finite = training.step  # the last one at which the loss was looked at
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         with progress(title, plan.steps, training.step) as advance:
@@ -342,7 +348,8 @@ class Learner:
                 now = time.perf_counter()
                 last = training.step == plan.steps
                 if now - noted >= NOTE_SECONDS or training.step % LOG_STEPS == 0 or last:
-                    values = self._read(terms, task, training.step)
+                    values = self._read(terms, task, training.step, finite)
+                    finite = training.step
                     now = noted = time.perf_counter()
                     rate = (training.step - first) * per_step / (now - started)
                     note = " ".join(f"{k} {v:.3f}" for k, v in values.items()) + f", {rate:.0f} images/s"
@@ -351,22 +358,37 @@ class Learner:
                         self.tracking.step(task.name, self._steps_before(index) + training.step, values)
                 advance(1, note)
                 about["seconds"] = already + now - started
-                if not last and self._someone_stops(training.step, asked_to_stop):
+                stops = not last and self._someone_stops(training.step, asked_to_stop)
+                if stops or (not last and self._time_to_save(training.step, now - saved)):
+                    self._read(terms, task, training.step, finite)  # a bad state must not replace a good one
                     self._save_state(training, index, about)
+                    saved, finite = time.perf_counter(), training.step
+                if stops:
                     raise self._stopped(f"at step {training.step} of {plan.steps} of {task.name}")
-                if not last and self._time_to_save(training.step, now - saved):
-                    self._save_state(training, index, about)
-                    saved = time.perf_counter()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         about["seconds"] = already + time.perf_counter() - started
 
-    def _read(self, terms: dict[str, Tensor], task: Task, step: int) -> dict[str, float]:
-        """Losses as numbers; a loss that is not finite ends the run."""
+    def _read(self, terms: dict[str, Tensor], task: Task, step: int, finite: int) -> dict[str, float]:
+        """Losses as numbers; a loss that is not finite ends the run. `finite` is the last step that was read."""
         values = {name: float(term) for name, term in terms.items()}
-        if not all(math.isfinite(value) for value in values.values()):
-            raise RunError(f"task {task.name!r}, step {step}: the loss is not finite ({values}); try a smaller --lr")
+        if bad := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
+            since = f" (it was at step {finite})" if finite else ""
+            raise self._derailed(task, step, f"the loss is not finite{since}: {', '.join(bad)}")
         return values
+
+    def _derailed(self, task: Task, step: int, what: str) -> RunError:
+        return RunError(
+            f"task {task.name!r}, step {step}: {what}. {self._last_good[0].upper()}{self._last_good[1:]} is kept in "
+            f"{self.folder.path}. Try a smaller --lr with another --out"
+        )
+
+    def _check_weights(self, state: Mapping[str, Tensor], task: Task, step: int) -> None:
+        """What is going to be saved has to be worth it."""
+        try:
+            check_finite(state, "the weights")
+        except ModelError as error:
+            raise self._derailed(task, step, str(error)) from None
 
     def _someone_stops(self, step: int, asked: threading.Event) -> bool:
         """Asking the others waits for them, so with several processes it is done now and then."""
@@ -380,7 +402,15 @@ class Learner:
         return seconds >= 60 * self.config.save_minutes
 
     def _save_state(self, training: Training, index: int, about: dict[str, Any]) -> None:
-        self.folder.write_state(training.state_dict(), {"index": index, "seconds": about["seconds"]})
+        state, task = training.state_dict(), self.sequence.tasks[index]
+        self._check_weights(state, task, training.step)
+        self.folder.write_state(state, {**self._state_facts(index), "seconds": about["seconds"]})
+        self._last_good = f"the state at step {training.step} of {task.name}"
+
+    def _state_facts(self, index: int) -> dict[str, Any]:
+        """What a state says about itself, so that no other is taken for it."""
+        data = hashlib.sha256(json.dumps(self.contents, sort_keys=True).encode()).hexdigest()[:16]
+        return {"index": index, "task": self.sequence.tasks[index].name, "method": self.method.name, "data": data}
 
     # -- what a task needs -----------------------------------------------------------------------------------
 
@@ -619,9 +649,12 @@ def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> 
         file = folder.checkpoint_file(index, learned[index])
         raise RunError(f"{file} is missing; sweeps remove checkpoints of finished runs (--keep-checkpoints)")
     method = build_method(config.method, config.protocol)
+    names = results.get("class_names", {})
+    if unnamed := [name for name in results["tasks"] if name not in names]:
+        raise RunError(f"{folder.results_file}: class_names: nothing about task {unnamed[0]!r}")
     method.attach(clip)
     restore(clip, method, folder, index, learned[index])
-    return str(learned[index]), method.inference([results["class_names"][name] for name in results["tasks"]])
+    return str(learned[index]), method.inference([names[name] for name in results["tasks"]])
 
 
 def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
@@ -635,7 +668,8 @@ def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
 def save(clip: Clip, method: Method, folder: RunFolder, index: int, name: str, about: Mapping[str, Any]) -> None:
     """Model and method as they are after task `index`, for `restore`."""
     lasting = {f"{METHOD_PREFIX}{key}": tensor for key, tensor in method.lasting_state().items()}
-    folder.write_checkpoint(index, name, clip.state(method.towers) | lasting, about)
+    facts = {**about, "task": name, "method": method.name}
+    folder.write_checkpoint(index, name, clip.state(method.towers) | lasting, facts)
 
 
 def restore(clip: Clip, method: Method, folder: RunFolder, index: int, name: str) -> dict[str, Any]:
@@ -645,7 +679,16 @@ def restore(clip: Clip, method: Method, folder: RunFolder, index: int, name: str
     if loaded is None:
         raise RunError(f"{file} is missing, so the run cannot go on; use --overwrite to start afresh")
     tensors, about = loaded
+    # Checkpoints of earlier versions do not tell their method.
+    told = {"task": about.get("task", name), "method": about.pop("method", method.name)}
+    for key, expected in (("task", name), ("method", method.name)):
+        if told[key] != expected:
+            raise RunError(
+                f"{file}: this is the model of {key} {told[key]!r}, not of {expected!r}; was it copied from elsewhere?"
+            )
     lasting = {key.removeprefix(METHOD_PREFIX): t for key, t in tensors.items() if key.startswith(METHOD_PREFIX)}
     clip.load_state({key: t for key, t in tensors.items() if not key.startswith(METHOD_PREFIX)}, str(file))
+    if missing := [key for key in clip.state(method.towers) if key not in tensors]:
+        raise RunError(f"{file}: incomplete, {missing[0]!r} is missing; use --overwrite to start afresh")
     method.load_lasting_state(lasting, str(file))
     return about

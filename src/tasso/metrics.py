@@ -6,13 +6,13 @@ None; it is never computed from the others."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tasso.errors import DataError
+from tasso.files import parse_json
 
 Matrix = Sequence[Sequence[float]]
 
@@ -79,7 +79,7 @@ def metrics_of_file(path: Path) -> dict[str, Any]:
     """Metrics of a results.json (both settings), a run folder, or a file {"zero_shot": […], "matrix": [[…], …]}."""
     path = path / "results.json" if path.is_dir() else path
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except ValueError as error:
@@ -115,7 +115,9 @@ def _checked(part: Any, where: str) -> dict[str, float | None]:
 
 
 def _numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+    return isinstance(values, list) and all(
+        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from tasso.errors import DataError
-from tasso.images.decode import pixels_of, to_rgb
+from tasso.images.decode import pixels_of, to_rgb, why
 from tasso.tasks.task import Array
 
 Picture = str | Path | Image.Image | Array
@@ -71,7 +71,7 @@ def read_picture(picture: Picture) -> Array:
     try:
         return pixels_of(str(picture))
     except Exception as error:  # as in images.decode
-        raise DataError(f"{picture}: not a readable picture: {error}") from None
+        raise DataError(f"{picture}: not a readable picture: {why(error)}") from None
 
 
 def read_upload(content: bytes, most_pixels: int) -> Array:

@@ -114,6 +114,8 @@ def _place(name: Any, value: Any, base: Path) -> Place:
             place[key] = str(place[key])
         if not isinstance(place.get(key), str) or not place[key].strip():
             raise ConfigError(f"tasks: {name}: {key}: expected a path or name, not {place.get(key)!r}")
+        if "\0" in place[key]:
+            raise ConfigError(f"tasks: {name}: {key}: {place[key]!r} has a null character in it")
     columns = place.get("columns", {})
     if not isinstance(columns, Mapping) or not set(columns) <= set(COLUMNS) or not _texts(columns.values()):
         raise ConfigError(f"tasks: {name}: columns: expected a mapping of {', '.join(COLUMNS)} to names of columns")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
+import os
 import platform
 import re
 import shutil
@@ -20,8 +22,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tasso.config import RunConfig, from_dict, read_yaml
-from tasso.errors import BusyError, RunError
-from tasso.files import is_temporary, locked, write_atomically, write_text
+from tasso.errors import BusyError, ConfigError, RunError
+from tasso.files import is_temporary, locked, parse_json, write_atomically, write_text
+from tasso.methods import build_method
 from tasso.places import without_folders
 from tasso.version import __version__
 
@@ -33,6 +36,8 @@ MAY_CHANGE = {
 }  # fmt: skip
 # Options that came later than many runs. Left alone they say nothing, so that names of older runs stay what they are.
 LATER = {"tasks", "shots", "test_share", "split_seed", "reference"}
+RESULTS_VERSION = 1  # of results.json
+STATE_VERSION = 1  # of the resume state
 
 
 class RunFolder:
@@ -121,35 +126,43 @@ class RunFolder:
     # -- reading and writing ---------------------------------------------------------------------------------
 
     def _write_config(self, document: Mapping[str, Any]) -> None:
-        write_text(self.config_file, yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True))
+        with saving(self.config_file):
+            write_text(self.config_file, yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True))
 
     def read_config(self) -> RunConfig:
         """The resolved configuration the run was started with."""
         values = read_yaml(self.config_file)
         values.pop("versions", None)
-        return from_dict(values, str(self.config_file))
+        config = from_dict(values, str(self.config_file))
+        try:
+            build_method(config.method, config.protocol)
+        except ConfigError as error:
+            raise ConfigError(f"{self.config_file}: {error}") from None
+        return config
 
     def read_results(self) -> dict[str, Any] | None:
         """What has been measured so far, or None."""
         try:
-            document = json.loads(self.results_file.read_text(encoding="utf-8"))
+            document = parse_json(self.results_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise RunError(f"{self.results_file}: not valid JSON ({error}); use --overwrite to start afresh") from None
-        if not isinstance(document, dict) or not {"finished", "tasks", "mtil", "mcil", "per_task"} <= set(document):
-            raise RunError(f"{self.results_file}: not the results of a run; use --overwrite to start afresh")
-        return document
+        check_results(document, self.results_file)
+        results: dict[str, Any] = document
+        return results
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Replace results.json."""
         if self.writes:
-            write_text(self.results_file, to_json(results) + "\n")
+            with saving(self.results_file):
+                write_text(self.results_file, to_json(results) + "\n")
 
     def write_checkpoint(self, index: int, task: str, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """The trained tensors after a task, with what was measured while training."""
         if self.writes:
-            write_tensors(self.checkpoint_file(index, task), state, about)
+            with saving(self.checkpoint_file(index, task)):
+                write_tensors(self.checkpoint_file(index, task), state, about)
 
     def keep_checkpoints(self, which: Literal["last", "all", "none"]) -> None:
         """Remove the checkpoints of a finished run, but for the last one or all of them."""
@@ -177,11 +190,35 @@ class RunFolder:
     def write_state(self, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """The resume state; there is one at a time."""
         if self.writes:
-            write_tensors(self.state_file, state, about)
+            with saving(self.state_file):
+                write_tensors(self.state_file, state, {**about, "version": STATE_VERSION})
 
-    def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The resume state, or None."""
-        return read_tensors(self.state_file)
+    def read_state(self, belongs: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The resume state of a task, or None; one that was left by an earlier task does not count.
+
+        Args:
+            belongs: what it must say about itself: the task's `index` and `task`, the `method` and the `data`.
+        """
+        saved = read_tensors(self.state_file)
+        if saved is None:
+            return None
+        advice = "Remove this file to begin the task once more, or use --overwrite to start afresh"
+        about = saved[1]
+        if about.get("version") != STATE_VERSION:
+            told = f"version {about['version']}" if "version" in about else "an earlier version, or not a state at all"
+            raise RunError(f"{self.state_file}: this is {told}; this tasso reads version {STATE_VERSION}. {advice}")
+        if about.get("index") != belongs["index"]:
+            return None
+        for key in ("task", "method"):
+            if about.get(key) != belongs[key]:
+                raise RunError(
+                    f"{self.state_file}: a state of {key} {about.get(key)!r}, not {belongs[key]!r}. {advice}"
+                )
+        if about.get("data") != belongs["data"]:
+            raise RunError(f"{self.state_file}: the state of a run on other data. {advice}")
+        if not isinstance(about.get("seconds"), int | float):
+            raise RunError(f"{self.state_file}: seconds: expected a number, not {about.get('seconds')!r}. {advice}")
+        return saved
 
     def drop_state(self) -> None:
         """The task is done: nothing to resume."""
@@ -192,8 +229,53 @@ class RunFolder:
         """Append one line to log.jsonl."""
         if not self.writes:
             return
-        with self.log_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
+        line = json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n"
+        with saving(self.log_file), self.log_file.open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                if file.write(line.encode()) < len(line.encode()):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(before)  # half a line would spoil the next one, too
+                raise
+
+
+@contextlib.contextmanager
+def saving(file: Path) -> Iterator[None]:
+    """A disk that is full, or gone, is told with the file; what was saved before is still there."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        # safetensors: "Error while serializing: I/O error: No space left on device (os error 28)"
+        reason = error.strerror if isinstance(error, OSError) else re.sub(r"^.*I/O error: | \(os.*$", "", str(error))
+        raise RunError(
+            f"{file}: cannot be written: {reason}. What was saved before is still there: make room, and the same "
+            "command goes on from it"
+        ) from None
+
+
+def check_results(document: Any, file: Path) -> None:
+    """Raise a RunError that names the key, unless this has the shape of a run's results."""
+    advice = "use --overwrite to start afresh"
+    if not isinstance(document, dict) or not {"finished", "tasks", "mtil", "mcil", "per_task"} <= set(document):
+        raise RunError(f"{file}: not the results of a run; {advice}")
+    if document.get("version", RESULTS_VERSION) != RESULTS_VERSION:
+        raise RunError(f"{file}: version {document['version']}; this tasso reads version {RESULTS_VERSION}")
+    rows = document["per_task"]
+    names = document.get("class_names", {})
+    shapes = {
+        "finished": isinstance(document["finished"], bool),
+        "tasks": isinstance(document["tasks"], list) and all(isinstance(name, str) for name in document["tasks"]),
+        "per_task": isinstance(rows, list) and all(isinstance(row, dict) for row in rows),
+        "class_names": isinstance(names, dict) and all(isinstance(some, list) for some in names.values()),
+    }
+    for setting in ("mtil", "mcil"):
+        part = document[setting]
+        lists = isinstance(part, dict) and all(isinstance(part.get(key), list) for key in ("zero_shot", "matrix"))
+        shapes[setting] = lists and all(isinstance(row, list) for row in part["matrix"])
+    for key, fits in shapes.items():
+        if not fits:
+            raise RunError(f"{file}: {key} is not as a run writes it; {advice}")
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
@@ -296,6 +378,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads((file.metadata() or {}).get("about", "{}"))
+            about = parse_json((file.metadata() or {}).get("about", "{}"))
+            if not isinstance(about, dict):
+                raise ValueError("it says nothing about itself")
+            return tensors, about
     except (SafetensorError, OSError, ValueError) as error:
         raise RunError(f"{path}: damaged ({error}); use --overwrite to start afresh") from None

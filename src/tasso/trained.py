@@ -41,6 +41,14 @@ class Run:
         results = self.folder.read_results()
         if results is None:
             raise RunError(f"{path}: no results.json here; is it a run folder?")
+        for key in ("method", "label", "model", "class_names"):
+            if key not in results:
+                raise RunError(f"{self.folder.results_file}: missing key {key!r}")
+        if results["method"] not in METHODS:
+            known_methods = ", ".join(METHODS)
+            raise RunError(
+                f"{self.folder.results_file}: method: no method {results['method']!r}. There are: {known_methods}"
+            )
         self.results: dict[str, Any] = results
         self.config = self.folder.read_config()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasso.errors import ConfigError
+from tasso.files import parse_json
 
 SHIPPED = Path(__file__).with_name("budget.json")
 
@@ -45,7 +45,7 @@ class Rule:
 def read_budget(path: Path = SHIPPED) -> list[Rule]:
     """The rules of a budget file."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
         return [Rule(**rule) for rule in document["rules"]]
     except FileNotFoundError:
         raise ConfigError(f"budget: no such file: {path}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from tasso.datasets.sources import Rule
 from tasso.errors import DataError
+from tasso.files import parse_json
 
 Item = tuple[str, int]  # path below images/, label
 
@@ -87,7 +87,7 @@ def _coop_item(entry: Any, where: str, names: dict[int, str]) -> Item:
 def read_json(file: Path) -> Any:
     """JSON, or an error that names the file."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return parse_json(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -7,7 +7,7 @@ import zipfile
 import zlib
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from tasso.errors import DataError
 from tasso.tasks.task import Array, ImageSet
@@ -32,7 +32,14 @@ def decode(images: ImageSet, index: int) -> Array:
     except MemoryError:
         raise DataError(f"{where}: not enough memory for this picture") from None
     except Exception as error:  # Pillow raises errors of many kinds for a damaged file
-        raise CorruptPictureError(f"{where}: not a readable picture: {error}") from None
+        raise CorruptPictureError(f"{where}: not a readable picture: {why(error)}") from None
+
+
+def why(error: Exception) -> str:
+    """What is wrong with a picture. Pillow's own words for an unknown format are about Python objects."""
+    if isinstance(error, UnidentifiedImageError):
+        return "no format of pictures that is known here"
+    return str(error) or type(error).__name__
 
 
 def pixels_of(file: io.BytesIO | str) -> Array:
@@ -41,8 +48,19 @@ def pixels_of(file: io.BytesIO | str) -> Array:
         return to_rgb(picture)
 
 
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turned as its EXIF data say. Cameras store what they saw lying on its side, and note how it was held."""
+    picture.load()  # a damaged picture is found here, not where damaged notes are forgiven
+    try:
+        turned = picture.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    except Exception:  # damaged notes are no reason to refuse a picture
+        return picture
+    return ImageOps.exif_transpose(picture) if turned else picture
+
+
 def to_rgb(picture: Image.Image) -> Array:
-    """A Pillow image as RGB bytes. Pillow itself would cut 16-bit values off at 255."""
+    """A Pillow image as RGB bytes, upright. Pillow itself would cut 16-bit values off at 255."""
+    picture = _upright(picture)
     if picture.mode.startswith("I;16"):
         grey = (np.asarray(picture).astype(np.uint16) // 257).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=-1)

@@ -19,12 +19,12 @@ import numpy as np
 from PIL import Image
 
 from tasso.errors import DataError
-from tasso.files import is_temporary
+from tasso.files import is_temporary, parse_json
 from tasso.images.views import Indices, Sizes
 from tasso.progress import progress
 from tasso.tasks.task import Array, ImageSet
 
-VERSION = 1  # of the format; a pack of another one is made again
+VERSION = 2  # of the format; a pack of another one is made again. 2: pictures are upright
 INDEX = "index.json"
 
 
@@ -86,7 +86,7 @@ class Index:
     @classmethod
     def from_json(cls, text: str) -> Index:
         """Raises ValueError, with the reason, if this is not the index of a pack of this version."""
-        document: Any = json.loads(text)
+        document: Any = parse_json(text)
         if not isinstance(document, dict) or document.pop("version", None) != VERSION:
             raise ValueError(f"its format is not version {VERSION}")
         if set(document) != {field.name for field in dataclasses.fields(cls)}:

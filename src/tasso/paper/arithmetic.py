@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.errors import TassoError
-from tasso.files import write_text
+from tasso.files import parse_json, write_text
 from tasso.report.reader import Reader, ReportError
 from tasso.sweep.jobs import Job
 from tasso.tasks.catalogue import BENCHMARKS
@@ -63,7 +63,7 @@ def read_arithmetic(folder: Path) -> dict[str, Arithmetic]:
     """What has been counted, by the name of the run."""
     file = folder / FILE
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

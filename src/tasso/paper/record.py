@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasso.files import write_text
+from tasso.files import parse_json, write_text
 from tasso.paper.plans import Plan, Setup
 from tasso.report.reader import Reader, ReportError
 from tasso.sweep.jobs import without_paths
@@ -61,7 +61,7 @@ def read_record(folder: Path) -> tuple[Setup, Names] | None:
     """The set-up and the names of the runs in a folder; None if nothing is written there."""
     file = folder / RECORD
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

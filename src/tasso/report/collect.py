@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from tasso.files import parse_json
 from tasso.report.alignment import Alignment, parse_alignment
 from tasso.report.reader import Reader, is_number, kind
 from tasso.report.reader import ReportError as ReportError
@@ -110,8 +110,8 @@ def read_run(folder: str | PathLike[str]) -> RunResult:
     if not file.is_file():
         raise ReportError(f"{file}: not found; a run folder needs it (has the run written any result yet?)")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        content = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ReportError(f"{file}: not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ReportError(f"{file}: expected a JSON object, found {kind(content)}")

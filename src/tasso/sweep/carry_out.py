@@ -79,9 +79,11 @@ def carry_out(jobs: Sequence[Job], folder: Path, how: How | None = None) -> Summ
     how = how or How()
     jobs = distinct(jobs)
     check(jobs)
+    left = [job for job in jobs if not is_finished(folder / job.name)]
+    if left and how.engine == "local":
+        devices_for(left, how.at_once, how.gpus, how.device)  # raises, if there are none, before anything is made
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
-    left = [job for job in jobs if not is_finished(folder / job.name)]
     summary = Summary(folder, len(jobs), before=len(jobs) - len(left))
     if not left:
         return summary

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tasso.config import RunConfig, read_yaml
 from tasso.errors import ConfigError
+from tasso.files import parse_yaml
 from tasso.sweep.jobs import NOT_FOR_JOBS, Job, distinct
 
 METHOD = "method."
@@ -97,8 +96,8 @@ def parse_values(words: Iterable[str], where: str) -> dict[str, tuple[Any, ...]]
         if not sign or not key or not text:
             raise ConfigError(f"{where}: expected KEY=VALUE, not {word!r}")
         try:
-            values = yaml.safe_load(f"[{text}]")
-        except yaml.YAMLError:
+            values = parse_yaml(f"[{text}]")
+        except ValueError:
             raise ConfigError(f"{where}: {word!r}: the value cannot be read") from None
         found[_key(key)] = tuple(values)
     return found
@@ -124,7 +123,11 @@ def read_grid(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for axis in ("methods", "sequences", "seeds"):
         if axis in values:
-            found[axis] = tuple(_several(values.pop(axis)))
+            kind, kinds = (int, "whole numbers") if axis == "seeds" else (str, "names")
+            several = _several(values.pop(axis))
+            if not several or not all(isinstance(v, kind) and not isinstance(v, bool) for v in several):
+                raise ConfigError(f"{path}: {axis}: expected {kinds}, not {several!r}")
+            found[axis] = tuple(several)
     found["overrides"] = {_key(k): tuple(_several(v)) for k, v in _mapping(values.pop("set", {}), path, "set").items()}
     by_method = _mapping(values.pop("for", {}), path, "for")
     found["by_method"] = {
@@ -141,6 +144,9 @@ def read_grid(path: Path) -> dict[str, Any]:
 
 def make_grid(file: Mapping[str, Any], given: Mapping[str, Any]) -> Grid:
     """A grid from a file's arguments and those of the command line, which win."""
+    for axis in ("methods", "sequences", "seeds"):
+        if given.get(axis) == ():
+            raise ConfigError(f"{axis}: name at least one")
     merged = {axis: given.get(axis) or file.get(axis) for axis in ("methods", "sequences", "seeds")}
     methods = {*file.get("by_method", {}), *given.get("by_method", {})}
     return Grid(

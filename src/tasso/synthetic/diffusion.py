@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tasso.errors import ConfigError, DataError, ModelError
-from tasso.files import is_temporary, locked, write_atomically, write_text
+from tasso.files import is_temporary, locked, parse_json, write_atomically, write_text
 from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.synthetic.listing import Row, read_listing
 from tasso.tasks.annotated import FolderSource
@@ -103,7 +103,7 @@ class DiffusionGenerator:
                 raise DataError(f"{folder}: holds no generator.json, but is not empty ({strangers[0]}). {advice}")
             return []
         try:
-            found = json.loads(about.read_bytes())
+            found = parse_json(about.read_bytes())
         except ValueError as error:
             raise DataError(f"{about}: not valid JSON: {error}. {advice}") from None
         for key, value in self._settings.items():

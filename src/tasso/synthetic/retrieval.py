@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tasso.errors import ConfigError, DataError
+from tasso.files import parse_json
 from tasso.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.synthetic.listing import find_listing, read_listing, require_files
 from tasso.tasks.annotated import FolderSource
@@ -224,7 +224,7 @@ def _read_part(file: Path) -> Part:
 
 def _read_texts(file: Path, count: int, pictures: Path) -> list[tuple[str, ...]]:
     try:
-        entries: Any = json.loads(file.read_bytes())
+        entries: Any = parse_json(file.read_bytes())
     except FileNotFoundError:
         raise DataError(f"{file}: missing; it holds the texts of the pictures in {pictures.name}") from None
     except ValueError as error:

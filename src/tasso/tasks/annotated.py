@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tasso.errors import DataError
+from tasso.files import parse_json
 from tasso.tasks.task import ImageSet, Source, Task
 
 SPLITS = ("train", "val", "test")
@@ -75,7 +75,7 @@ def read_annotated(root: Path, name: str, prefix: str | None = None) -> Task:
     """
     source, text, file = _open(root, name, prefix)
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError as error:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     class_names = _class_names(document, file)

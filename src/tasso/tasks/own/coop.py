@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tasso.errors import DataError
+from tasso.files import parse_json
 from tasso.tasks.annotated import FolderSource
 from tasso.tasks.own.found import SPLITS, Entry, Found
 from tasso.tasks.own.names import readable
@@ -20,13 +20,16 @@ def read_coop(file: Path, images: Path | None = None) -> Found:
             its other subfolders in which the first picture lies.
     """
     try:
-        document: Any = json.loads(file.read_text(encoding="utf-8"))
+        document: Any = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file}: not a readable text file: {error}") from None
     except ValueError as error:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("train"), list):
         raise DataError(f"{file}: expected the lists train, val and test of [path, label, class name]")
+    for split in SPLITS:
+        if not isinstance(document.get(split) or [], list):
+            raise DataError(f"{file}: {split}: expected a list of [path, label, class name]")
     entries: list[Entry] = []
     names: dict[int, str] = {}
     for split in SPLITS:

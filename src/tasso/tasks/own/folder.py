@@ -70,7 +70,7 @@ def _walked(place: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     files: list[str] = []
     directories: list[tuple[str, ...]] = []
     seen = {os.path.realpath(place)}
-    for here, below, names in os.walk(place, followlinks=True):
+    for here, below, names in os.walk(place, onerror=_refuse, followlinks=True):
         inside = Path(here).relative_to(place)
         kept = []
         for name in sorted(below):
@@ -82,6 +82,11 @@ def _walked(place: Path) -> tuple[list[str], list[tuple[str, ...]]]:
         below[:] = kept
         files += [(inside / name).as_posix() for name in sorted(names) if not name.startswith(".")]
     return files, directories
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be looked into must not quietly be a class without pictures."""
+    raise DataError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
 def _no_pictures(files: list[str]) -> str:

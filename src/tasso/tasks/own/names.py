@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tasso.errors import DataError
+from tasso.files import parse_json, parse_yaml
 
 NUMBERED = re.compile(r"\d+[._\- ]+(?=[^\W\d_])")  # 001.Black_footed_Albatross
 WORDNET = re.compile(r"n\d{8}[-_]+(?=\w)")  # n02085620-Chihuahua
@@ -115,8 +113,8 @@ Named = tuple[str, str]  # a name, and where it stands
 
 def _document(file: Path, text: str) -> list[Named] | dict[str, Named]:
     try:
-        value: Any = json.loads(text) if file.suffix.lower() == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+        value: Any = parse_json(text) if file.suffix.lower() == ".json" else parse_yaml(text)
+    except ValueError as error:
         raise DataError(f"names: {file}: not valid {file.suffix[1:].upper()}: {error}") from None
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not items:

@@ -7,7 +7,6 @@ places. Only plain tars can be read so; nothing but the standard library is need
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import tarfile
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tasso.errors import DataError
+from tasso.files import parse_json
 from tasso.progress import progress
 from tasso.tasks.own.found import SPLIT_NAMES, Entry, Found, Split, is_picture
 
@@ -150,7 +150,7 @@ def _sample(
     content = opened.extractfile(files[ending])
     try:
         text = content.read().decode("utf-8").strip() if content else ""
-        label = _from_json(json.loads(text)) if ending == "json" else text
+        label = _from_json(parse_json(text)) if ending == "json" else text
     except ValueError as error:
         raise DataError(f"{where}: its .{ending} cannot be read: {error}") from None
     if not label:

@@ -1,0 +1,127 @@
+"""One bad input: what is made, which command meets it, and what its answer must name. And what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import logging
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasso.cli import main
+from tasso.files import is_temporary
+
+Make = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Bad:
+    """An input that cannot work."""
+
+    name: str
+    what: str  # for people
+    words: tuple[str, ...]  # of the command
+    says: str  # a pattern that the message fits; it names the file, key or task
+    make: Make = lambda place: None  # damages or adds something in the case's own folder
+    needs: tuple[str, ...] = ()  # parts of the world that are copied there first
+    leaves: tuple[str, ...] = ()  # folders that may appear: found only while the command was at work in them
+    only_users: bool = False  # nothing is forbidden to root
+    varies: str = ""  # a part of the message, as a pattern, that is not the same on all machines
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a command."""
+
+    code: int
+    printed: str
+    said: str  # on standard error
+    changed: list[str] = field(default_factory=list)  # files that are new, gone or not as before
+
+    @property
+    def message(self) -> str:
+        """What it said, without the lines that tell how the command is used."""
+        lines = [*self.printed.splitlines(), *self.said.splitlines()]
+        starts = [n for n, line in enumerate(lines) if re.match(r"tasso\b.*?: |error: ", line)]
+        said = lines[starts[-1] :] if starts else lines
+        usage = next((n for n, line in enumerate(said) if line.startswith("usage: ")), len(said))
+        return "\n".join(said[:usage]).strip()
+
+
+def prepared(case: Bad, world: Path, place: Path) -> Path:
+    """The folder of a case, ready for its command."""
+    place.mkdir(parents=True)
+    for name in case.needs:
+        if name == "model":  # large, and nobody writes there
+            (place / name).symlink_to(world / name)
+        else:
+            shutil.copytree(world / name.split("=")[-1], place / name.split("=")[0], symlinks=True)
+    case.make(place)
+    return place
+
+
+def carried_out(words: tuple[str, ...] | list[str], place: Path) -> Outcome:
+    """Run a command in a folder, in this process, as a user would."""
+    before = contents(place)
+    printed, said = io.StringIO(), io.StringIO()
+    code = 0
+    with contextlib.chdir(place), plain_logging(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+            try:
+                main(list(words))
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+                if isinstance(end.code, str):
+                    print(end.code, file=said)
+    after = contents(place)
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return Outcome(code, printed.getvalue(), said.getvalue(), changed)
+
+
+@contextlib.contextmanager
+def plain_logging() -> Iterator[None]:
+    """`main` sets logging up for a process that it has for itself."""
+    root, own = logging.getLogger(), logging.getLogger("tasso")
+    before, level = root.handlers[:], own.level
+    root.handlers[:] = []
+    try:
+        yield
+    finally:
+        root.handlers[:] = before
+        own.setLevel(level)
+
+
+def contents(place: Path) -> dict[str, str]:
+    """Every file and folder below, links as links."""
+    found = {}
+    for path in sorted(place.rglob("*")):
+        name = path.relative_to(place).as_posix()
+        if path.is_symlink():
+            found[name] = f"link to {path.readlink()}"
+        elif path.is_dir():
+            found[name] = "folder"
+        else:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def faults(case: Bad, outcome: Outcome, place: Path) -> list[str]:
+    """What is not as promised, in words."""
+    found = []
+    if outcome.code != 2:
+        found.append(f"exit code {outcome.code}, not 2")
+    if "Traceback" in outcome.said:
+        found.append("a traceback")
+    if not re.search(case.says, outcome.message, re.DOTALL):
+        found.append(f"the message does not fit {case.says!r}")
+    if strange := [name for name in outcome.changed if name.split("/")[0] not in case.leaves]:
+        found.append(f"changed: {', '.join(strange)}")
+    if left := [path for path in place.rglob("*") if is_temporary(path)]:
+        found.append(f"left behind: {', '.join(map(str, left))}")
+    return found
