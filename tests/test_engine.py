@@ -23,6 +23,7 @@ from tasso.methods import METHODS, Batch, Group, Method, TaskInfo
 from tasso.methods.base import Towers
 from tasso.methods.finetune import FineTune
 from tasso.methods.tasso import Tasso
+from tasso.runs import read_tensors
 from test_methods import REPEATABLE, copied, learner_for, options_for, same
 
 EACH = pytest.mark.parametrize("name", REPEATABLE)
@@ -261,7 +262,7 @@ def test_random_numbers_go_on_where_they_stopped(quick: dict[str, Any], monkeypa
     stopped.folder.write_state(training.state_dict(), {})
     resumed = learner_for(options)
     training = resumed.begin(0)
-    saved = resumed.folder.read_state()
+    saved = read_tensors(resumed.folder.state_file)
     assert saved is not None
     training.load_state_dict(saved[0], "state")
     resumed_state = advanced(training, 2).state_dict()

@@ -509,14 +509,14 @@ def edit(**changes: Any) -> Callable[[Path], None]:
     [
         (truncate, r"has \d+ bytes, not \d+"),
         (lose, "is not readable: No such file"),
-        (edit(version=0), "its format is not version 1"),
+        (edit(version=0), "its format is not version 2"),
         (edit(offsets=[0, 1]), "the places in index.json do not follow from the sizes"),
         (edit(widths=[30]), "lists of index.json are not of one length"),
         (edit(heights=None), "NoneType"),
         (edit(colour="red"), "index.json is incomplete"),
         (lambda pack: (pack / "index.json").write_text('{"version": 1,'), "Expecting property name"),
         (lambda pack: (pack / "index.json").write_bytes(b"\xff\xfe"), "index.json is not readable"),
-        (lambda pack: (pack / "index.json").write_text("[]"), "its format is not version 1"),
+        (lambda pack: (pack / "index.json").write_text("[]"), "its format is not version 2"),
     ],
 )
 def test_a_damaged_pack_is_made_again(
