@@ -46,7 +46,7 @@ def said(case: Bad, outcome: Outcome, place: Path) -> str:
     text = outcome.message.replace(str(place.resolve()), "HERE").replace(str(place), "HERE")
     text = " ".join(text.split())
     if case.varies:
-        text = re.sub(case.varies, "… ", text)
+        text = re.sub(case.varies, "…", text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
