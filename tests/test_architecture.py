@@ -9,10 +9,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 LINE = [
-    "version", "errors", "endings", "files", "progress", "processes", "places", "config", "tasks", "images", "towers",
+    "version", "errors", "files", "progress", "processes", "places", "config", "tasks", "images", "towers",
     "halves", "clip", "similar", "inference", "pictures", "guesses", "synthetic", "subspace", "losses", "methods",
     "graphs", "engine", "alignment", "evaluation", "metrics", "runs", "tracking", "learner", "extension", "trained",
-    "export", "sweep", "bench", "report", "paper", "merge", "serve", "datasets", "demo", "parser", "cli",
+    "export", "sweep", "bench", "report", "paper", "merge", "serve", "datasets", "demo", "cli",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
 
-from tasso.endings import USER
+from tasso.cli.endings import USER
 
 KINDS = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "text", "Path": "a path"}
 

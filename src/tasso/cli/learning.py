@@ -1,0 +1,114 @@
+"""Commands about one run: run, extend, eval, metrics, methods."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from tasso.cli.words import add_run_options, flags_of, new_parser, only_given, parse_run_config, parsed
+from tasso.config import RunConfig
+from tasso.errors import ConfigError
+
+log = logging.getLogger("tasso")
+
+
+def run(words: list[str]) -> None:
+    """tasso run"""
+    from tasso.learner import learn
+
+    config = parse_run_config("tasso run", words)
+    learn(config)
+    _print_run(config.out)
+
+
+def extend(words: list[str]) -> None:
+    """tasso extend RUN --tasks …"""
+    from tasso.extension import OPTIONS
+    from tasso.extension import extend as extend_run
+
+    parser = new_parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
+    parser.add_argument("run", type=Path, help="the finished run")
+    add_run_options(parser, ("tasks", *OPTIONS))
+    parser.add_argument("--out", type=Path | None, default=None, help="the new run folder [RUN+TASK]")
+    values = parsed(parser, words, flags=flags_of(RunConfig))
+    if values["tasks"] is None:
+        raise ConfigError("tasks: which shall be learned? Give --tasks NAME=PLACE …")
+    options = only_given(values, OPTIONS)
+    _print_run(extend_run(values["run"], values["tasks"], values["out"], options))
+
+
+def _print_run(folder: Path) -> None:
+    from tasso.report import SETTINGS, print_table, read_run, summary_table
+
+    result = read_run(folder)
+    for setting in SETTINGS:
+        print_table(summary_table([result], setting))
+    print(f"results: {folder / 'results.json'}")
+
+
+def evaluate(words: list[str]) -> None:
+    """tasso eval"""
+    from tasso.learner import EVALUATION_OPTIONS, evaluation_config
+    from tasso.learner import evaluate as evaluate_model
+
+    parser = new_parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
+    parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")
+    parser.add_argument("--after", type=str | None, default=None, help="or the one after this task: a name or a number")
+    parser.add_argument("--json", type=bool, default=False, help="print JSON instead of a table")
+    add_run_options(parser, EVALUATION_OPTIONS)
+    values = parsed(parser, words, flags=["--json", *flags_of(RunConfig)])
+    folder, after, as_json = (values.pop(key) for key in ("run", "after", "json"))
+    if after and not folder:
+        raise ConfigError("after: needs --run, the run whose checkpoint is meant")
+    given = {key: value for key, value in values.items() if value is not None}
+    result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder, after)
+    if as_json:
+        print(json.dumps(result, indent=1))
+    else:
+        _print_rows(result)
+
+
+def _print_rows(result: dict[str, Any]) -> None:
+    width = max(map(len, result["tasks"]))
+    print(f"{'':{width}}    MTIL    MCIL")
+    for name, mtil, mcil in zip(result["tasks"], result["mtil"], result["mcil"], strict=True):
+        print(f"{name:{width}}  {mtil:6.2f}  {mcil:6.2f}")
+    mean = [sum(result[setting]) / len(result["tasks"]) for setting in ("mtil", "mcil")]
+    print(f"{'mean':{width}}  {mean[0]:6.2f}  {mean[1]:6.2f}")
+
+
+def metrics(words: list[str]) -> None:
+    """tasso metrics FILE"""
+    from tasso.metrics import metrics_of_file
+
+    parser = new_parser("tasso metrics", "Metrics as JSON.")
+    parser.add_argument("file", type=Path, help='run folder, results.json, or {"zero_shot": […], "matrix": [[…], …]}')
+    print(json.dumps(metrics_of_file(parsed(parser, words)["file"]), indent=1))
+
+
+def methods(words: list[str]) -> None:
+    """tasso methods"""
+    from tasso.methods import METHODS
+    from tasso.methods.describe import MEASURE, cost_in_words, describe
+
+    parser = new_parser("tasso methods", "What there is to choose from.")
+    parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
+    as_json = parsed(parser, words, flags=["--json"])["json"]
+    about = {name: describe(name) for name in METHODS}
+    if as_json:
+        print(json.dumps(about, indent=1))
+        return
+    for name, facts in about.items():
+        print(f"{name}: {facts['summary']}")
+        for key in ("trains", "teachers", "wants", "source", "verified"):
+            print(f"  {key:<9} {facts[key]}")
+        print(f"  {'cost':<9} at {MEASURE}: {cost_in_words(facts['cost'])}")
+        print(
+            f"  {'defaults':<9} "
+            + ", ".join(f"--{key.replace('_', '-')} {v}" for key, v in facts["run_defaults"].items())
+        )
+        for key, value in facts["options"].items():
+            print(f"  --method.{key.replace('_', '-'):<24} {value['default']!s:<10} {value['help']}")
+        print()
