@@ -211,8 +211,9 @@ def check_types(owner: Any) -> None:
         if not _fits(value, hints[f.name]):
             raise ConfigError(f"{f.name}: expected {_describe(hints[f.name])}, not {_shown(value)}")
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, float) and not math.isfinite(item):
-                raise ConfigError(f"{f.name}: must be a finite number, not {item!r}")
+            # A whole number may be larger than any fraction, and then cannot be computed with.
+            if (isinstance(item, float) and not math.isfinite(item)) or (isinstance(item, int) and abs(item) > 1e300):
+                raise ConfigError(f"{f.name}: must be a finite number, not {_shown(item)}")
             if isinstance(item, str | Path) and "\0" in str(item):
                 raise ConfigError(f"{f.name}: {str(item)!r} has a null character in it")
 

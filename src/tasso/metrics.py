@@ -14,6 +14,8 @@ from typing import Any
 from tasso.errors import DataError
 from tasso.files import parse_json
 
+LARGEST = 1e300  # whole numbers may be larger than any fraction, and then cannot be computed with; NaN is not below
+
 Matrix = Sequence[Sequence[float]]
 
 
@@ -116,7 +118,7 @@ def _checked(part: Any, where: str) -> dict[str, float | None]:
 
 def _numbers(values: Any) -> bool:
     return isinstance(values, list) and all(
-        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values
+        isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= LARGEST for v in values
     )
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
-import os
 import platform
 import re
 import shutil
@@ -232,9 +230,10 @@ class RunFolder:
         line = json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n"
         with saving(self.log_file), self.log_file.open("ab", buffering=0) as file:
             before = file.tell()
+            left = line.encode()
             try:
-                if file.write(line.encode()) < len(line.encode()):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                while left:  # a disk that is nearly full takes a part, and says why only when asked again
+                    left = left[file.write(left) :]
             except OSError:
                 file.truncate(before)  # half a line would spoil the next one, too
                 raise

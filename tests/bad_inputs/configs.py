@@ -52,6 +52,7 @@ CASES = [
     value("steps", "[3]", "steps: expected a whole number", "steps-list"),
     value("lr", ".nan", "lr: must be a finite number, not nan", "lr-nan"),
     value("lr", ".inf", "lr: must be a finite number, not inf", "lr-inf"),
+    value("lr", "9" * 400, "lr: must be a finite number", "lr-digits"),
     value("lr", "1e-3x", "lr: expected a number", "lr-letters"),
     value("lr", "{a: 1}", "lr: expected a number", "lr-mapping"),
     value("lr", "-1e-4", "lr: must be positive", "lr-negative"),

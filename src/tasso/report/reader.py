@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +80,8 @@ class Reader:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Not isfinite: whole numbers of JSON may be larger than any fraction.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300
 
 
 def kind(value: Any) -> str:
