@@ -856,6 +856,14 @@ def test_a_server_without_the_file(tmp_path: Path, shelf: type[Shelf]) -> None:
     assert not list((tmp_path / "dtd" / "archives").iterdir())
 
 
+def test_all_files_that_a_server_does_not_have_are_named(tmp_path: Path, shelf: type[Shelf]) -> None:
+    files = [archive.file for archive in RECIPES["flowers-102"].archives]
+    shelf.files.clear()
+    problem = (one(tmp_path, "flowers-102", ONLINE).problem or "").splitlines()
+    assert [line.split()[0] for line in problem[:2]] == files, "why"
+    assert [line.split()[1] for line in problem[2:4]] == files, "what to do"
+
+
 @pytest.mark.parametrize("checksum", [True, False])
 def test_a_download_that_is_cut_off_is_not_kept(
     tmp_path: Path, shelf: type[Shelf], monkeypatch: pytest.MonkeyPatch, checksum: bool

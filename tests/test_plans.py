@@ -14,7 +14,7 @@ from tasso.errors import ConfigError
 from tasso.learner import resolve
 from tasso.methods import METHODS
 from tasso.paper import PLANS, Plan, Setup, run_folder
-from tasso.paper.evaluation import NANO_RATES, cost_of, duration, make_setup, read_rates, run_plans, steps_of
+from tasso.paper.evaluation import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
 from tasso.paper.plans import SEED, TIMED, OfWidth, all_jobs, chosen
 from tasso.sweep import Job
 from tasso.sweep.carry_out import How
@@ -165,10 +165,6 @@ def test_steps_are_those_of_the_step_rule() -> None:
     assert steps_of(Job({**job.options, "protocol": "paper"})) == 7800
     assert steps_of(Job({**job.options, "steps": 300, "limit_tasks": 3})) == 900
     assert steps_of(Job({})) == 8 * 10 * (12 * 64 // 32)
-
-
-def test_durations_read_well() -> None:
-    assert [duration(s) for s in (20, 89, 600, 3599, 7500)] == ["20 s", "89 s", "10 min", "1 h 00 min", "2 h 05 min"]
 
 
 def test_plans_are_chosen_by_name() -> None:

@@ -125,7 +125,7 @@ def main_means(tables: Path) -> str:
         cells = []
         for heading, values in columns.items():
             learned = [value for name, value in values.items() if name != "Zero-shot"]
-            best = max(learned) if heading.endswith("↑") else min(learned)
+            best = (max if heading.endswith("↑") else min)(learned, default=None)
             value = values.get(method)
             cells.append("–" if value is None else f"**{value:.2f}**" if value == best else f"{value:.2f}")
         lines.append(f"| {method} | " + " | ".join(cells) + " |")

@@ -224,6 +224,7 @@ class Learner:
     def _run(self) -> dict[str, Any]:
         results = self.folder.read_results() or self.first_results()
         tasks = self.sequence.tasks
+        self._tell_what_is_ahead(len(results["mtil"]["matrix"]))
         if not results["mtil"]["zero_shot"]:
             rows = self._evaluate("zero-shot", with_alignment=True)
             self._add_zero_shot(results, rows)
@@ -247,6 +248,15 @@ class Learner:
                 summary = {setting: results[setting]["metrics"] for setting in rows.settings()}
                 self.tracking.metrics(summary, self._steps_before(index + 1))
         return results
+
+    def _tell_what_is_ahead(self, measured: int) -> None:
+        """Steps of the tasks that are still to be learned; those of which a model is there are only tested."""
+        ahead = list(enumerate(self.sequence.tasks))[measured:]
+        there = [task.name for index, task in ahead if self.folder.has_checkpoint(index, task.name)]
+        steps = [f"{task.name} {self._plan(task).steps}" for _, task in ahead if task.name not in there]
+        if steps:
+            what = f"{self.config.label}, {self.clip.spec} on {self.device}; steps: {', '.join(steps)}"
+            log.info("%s%s", what, f"; learned already, tested again: {', '.join(there)}" if there else "")
 
     def _is_out_of_reach(self, results: Mapping[str, Any], index: int) -> bool:
         """Was this task learned by the run that this one extends, and its model removed since?"""
@@ -478,7 +488,9 @@ class Learner:
                 lambda n: advance(n, ""),
                 with_alignment=with_alignment,
             )
-        log.info("%s: MTIL %s", when, " ".join(f"{value:.1f}" for value in rows.mtil if value is not None))
+        measured = zip(self.sequence.names, rows.mtil, strict=True)
+        words = ", ".join(f"{name} {value:.1f}" for name, value in measured if value is not None)
+        log.info("%s, right in %% (MTIL): %s", when, words)
         return rows
 
     def first_results(self) -> dict[str, Any]:

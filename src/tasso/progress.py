@@ -42,13 +42,24 @@ def _bar(description: str, total: int, done: int) -> Iterator[Advance]:
 
 
 def _lines(description: str, total: int, done: int) -> Iterator[Advance]:
-    last = time.monotonic()
+    started = last = time.monotonic()
+    before = done
 
     def advance(count: int, note: str) -> None:
         nonlocal done, last
         done += count
-        if time.monotonic() - last >= LINE_SECONDS:
-            last = time.monotonic()
-            log.info("%s: %d/%d %s", description, done, total, note)
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS:
+            last = now
+            left = duration((now - started) / max(done - before, 1) * (total - done))
+            log.info("%s: %d/%d, %s left%s", description, done, total, left, f", {note}" if note else "")
 
     yield advance
+
+
+def duration(seconds: float) -> str:
+    """`2 h 05 min`, or `3 min`, or `20 s`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

@@ -79,7 +79,9 @@ def download(archive: Archive, folder: Path) -> Path:
         (beside / archive.file).replace(target)
     # torchvision raises errors of many kinds: of the network, of a server, of a checksum.
     except Exception as error:
-        raise MissingArchiveError(f"cannot be downloaded ({error}). {how_to_get(archive, folder)}") from None
+        reason = getattr(error, "reason", None)  # what the network said, without urllib's wrapping
+        why = reason.strerror if isinstance(reason, OSError) and reason.strerror else error
+        raise MissingArchiveError(f"{archive.file} cannot be downloaded ({why})") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target

@@ -203,11 +203,18 @@ def _bring_trees(recipe: Recipe, folder: Path, options: Options, split: Path | N
     did = []
     found = {archive: path for archive in archives if (path := find(archive, where))}
     if lacking := [a for a in archives if a not in found and not (a.url and options.download)]:
-        raise MissingArchiveError(_what_to_do(recipe, lacking, folder, split))
+        raise MissingArchiveError("\n".join(_what_to_do(recipe, lacking, folder, split)))
     fresh = [archive for archive in archives if archive not in found]
+    refused: dict[Archive, str] = {}
     for archive in fresh:
-        found[archive] = download(archive, folder)
-        did.append(f"downloaded {archive.file}")
+        try:
+            found[archive] = download(archive, folder)
+            did.append(f"downloaded {archive.file}")
+        except MissingArchiveError as error:  # the others are tried too, so that all are named at once
+            refused[archive] = str(error)
+    if refused:
+        steps = _what_to_do(recipe, list(refused), folder, split)
+        raise MissingArchiveError("\n".join([*refused.values(), *steps]))
     identities = {archive.file: identify(path) for archive, path in found.items()}
     if options.check_archives:
         for archive, path in found.items():
@@ -279,13 +286,15 @@ def _outdated(recipe: Recipe, tree: Path, where: Sequence[Path], options: Option
     return False
 
 
-def _what_to_do(recipe: Recipe, lacking: Sequence[Archive], folder: Path, split: Path | None) -> str:
+def _what_to_do(recipe: Recipe, lacking: Sequence[Archive], folder: Path, split: Path | None) -> list[str]:
+    """One step a line. The folder to put files into is made, so that nobody has to."""
+    (folder / ARCHIVES).mkdir(exist_ok=True)
     steps = [how_to_get(archive, folder) for archive in lacking]
     needless = [archive.file for archive in lacking if not archive.feeds(IMAGES)]
     if needless and recipe.coop_split and not split:
         steps.append(f"{' and '.join(needless)}: not needed with CoOp's {recipe.coop_split} ({COOP_PAGE})")
     steps.append(f"If the pictures are unpacked somewhere, put or link that folder to {folder / IMAGES} instead")
-    return ". ".join(steps)
+    return steps
 
 
 # -- annotations ---------------------------------------------------------------------------------------------------
@@ -402,10 +411,13 @@ def outcome_lines(outcomes: Sequence[Outcome]) -> list[str]:
     said = []
     for o in outcomes:
         if o.problem:
-            said.append(f"{o.name:{width}}  NOT READY  {o.problem}")
+            said += [f"{o.name:{width}}  NOT READY", *(f"  {line}" for line in o.problem.splitlines())]
         else:
             numbers = ", ".join(f"{count} {what}" for what, count in (o.counts or {}).items())
             said.append(f"{o.name:{width}}  {numbers}; {'; '.join(o.did)}; split: {o.split}")
+    ready = sum(not outcome.problem for outcome in outcomes)
+    if ready < len(outcomes):
+        said.append(f"{ready} of {len(outcomes)} ready. When the rest is mended, the same command goes on from there")
     return said
 
 

@@ -58,7 +58,7 @@ class Recipe:
 
 
 _OXFORD = "https://www.robots.ox.ac.uk/~vgg/data"
-_CARS = "the original address is dead (see torchvision.datasets.StanfordCars); any copy of the original file"
+_CARS = "wherever there is a copy (the original address is dead; see torchvision.datasets.StanfordCars)"
 _UCF = "https://www.crcv.ucf.edu/research/data-sets/ucf101/"
 
 _ALL = (

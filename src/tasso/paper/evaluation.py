@@ -17,6 +17,7 @@ from tasso.paper.arithmetic import count_arithmetic
 from tasso.paper.plans import PLANS, TIMED, Plan, Setup, all_jobs, chosen
 from tasso.paper.record import write_record
 from tasso.paper.report import write
+from tasso.progress import duration
 from tasso.report.gallery import Gallery
 from tasso.runs import RunFolder
 from tasso.sweep import Job
@@ -152,14 +153,6 @@ def _seconds_per_step(folder: Path) -> dict[str, float]:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
-
-
-def duration(seconds: float) -> str:
-    """`2 h 05 min`, or `3 min`, or `20 s`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
 # -- doing it ----------------------------------------------------------------------------------------------------

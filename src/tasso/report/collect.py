@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -100,7 +100,25 @@ def read_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> lis
     for path in paths:
         for folder in _run_folders(Path(path)):
             folders.setdefault(folder.resolve(), folder)
-    return [read_run(folder) for folder in folders.values()]
+    return told_apart([read_run(folder) for folder in folders.values()])
+
+
+def told_apart(runs: Sequence[RunResult]) -> list[RunResult]:
+    """Orders of one name over different tasks, as of a run and its extension, get their number of tasks as well: else
+    tables would show rows that cannot be told apart."""
+    over: dict[tuple[str, str, str], set[tuple[str, ...]]] = {}
+    for run in runs:
+        over.setdefault((run.benchmark, run.model, run.sequence), set()).add(run.tasks)
+
+    def name(run: RunResult) -> str:
+        several = over[run.benchmark, run.model, run.sequence]
+        if len(several) == 1 or not run.sequence:
+            return run.sequence
+        sizes = [len(tasks) for tasks in several]
+        which = f"{len(run.tasks)} tasks" if sizes.count(len(run.tasks)) == 1 else ", ".join(run.tasks)
+        return f"{run.sequence}: {which}"
+
+    return [replace(run, sequence=name(run)) for run in runs]
 
 
 def read_run(folder: str | PathLike[str]) -> RunResult:

@@ -7,6 +7,7 @@ fetch from other hosts is not ours to say. Nothing here leaves the machine, and 
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from tasso.errors import ConfigError
@@ -33,5 +34,6 @@ def serve_run(
     with listen(host, port) as (url, run_app):  # before the models are loaded: the port may be taken
         models = load_models(Run(path, device=device))
         app = make_app(models, host, int(max_mib * MIB))
-        print(f"{url}  (Ctrl-C ends it)", flush=True)
-        run_app(app)
+        with contextlib.suppress(KeyboardInterrupt):  # also before the server has begun to listen to signals
+            print(f"{url}  (Ctrl-C ends it)", flush=True)
+            run_app(app)

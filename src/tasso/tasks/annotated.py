@@ -91,6 +91,9 @@ def check_files(images: ImageSet, what: str) -> None:
         raise DataError(f"{what}: picture missing: {images.source.describe(missing[0])}{more}")
 
 
+PREPARE = "The data sets of the paper are made ready by tasso data prepare"
+
+
 def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
     """Picture source, text of the annotation file, and that file's name for messages.
 
@@ -111,7 +114,9 @@ def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
         place = "" if entry.parent == Path() else f"{entry.parent.as_posix()}/"
         where = f"{archive}:{entry.as_posix()}"
         return ZipSource(archive, opened, f"{place}images/"), _text(opened.read(entry.as_posix()), where), where
-    raise DataError(f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists")
+    raise DataError(
+        f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists. {PREPARE}"
+    )
 
 
 def _text(content: bytes, where: str) -> str:
@@ -128,7 +133,7 @@ def _only(candidates: list[Path], place: Path, prefix: str | None) -> Path:
         if len(found) == 1:
             return found[0]
         raise DataError(f"{place}: several annotation files ({', '.join(p.name for p in found)}), expected {wanted}")
-    raise DataError(f"{place}: annotation file {wanted} not found")
+    raise DataError(f"{place}: annotation file {wanted} not found. {PREPARE}")
 
 
 def _class_names(document: Any, file: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from tasso.config import RunConfig, read_templates
 from tasso.errors import ConfigError, DataError
 from tasso.places import names_catalogue
 from tasso.tasks import drawn
-from tasso.tasks.annotated import check_files, read_annotated
+from tasso.tasks.annotated import PREPARE, check_files, read_annotated
 from tasso.tasks.own import few, load_own, pictures_below
 from tasso.tasks.sequences import order
 from tasso.tasks.task import ImageSet, Task, TaskSequence
@@ -267,5 +267,5 @@ def data_root(config: RunConfig, benchmark: Benchmark) -> Path:
     if config.data_root is None:
         raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
     if not config.data_root.is_dir():
-        raise ConfigError(f"data_root: no such folder: {config.data_root}")
+        raise ConfigError(f"data_root: no such folder: {config.data_root}. {PREPARE} --root {config.data_root}")
     return config.data_root

@@ -99,7 +99,7 @@ def assemble(name: str, found: Found, place: Place, config: RunConfig) -> Task:
     if len(labels) < 2:
         raise DataError(f"{where}: only one class ({labels[0]}); there is nothing to tell apart")
     names = class_names(labels, found.names, Path(place["names"]) if "names" in place else None, where)
-    splits = _splits(found, config)
+    splits = _splits(name, found, config)
     _check_classes(splits, dict(zip(labels, names, strict=True)), where)
     numbers = {label: number for number, label in enumerate(labels)}
 
@@ -112,7 +112,7 @@ def assemble(name: str, found: Found, place: Place, config: RunConfig) -> Task:
     return Task(name, names, images("train"), images("val"), images("test"), templates)
 
 
-def _splits(found: Found, config: RunConfig) -> dict[Split, list[Entry]]:
+def _splits(name: str, found: Found, config: RunConfig) -> dict[Split, list[Entry]]:
     """Pictures by split. Without test pictures, those for validation serve; without these, some are held back."""
     given: dict[Split, list[Entry]] = {split: [] for split in SPLITS}
     free: list[Entry] = []
@@ -126,14 +126,15 @@ def _splits(found: Found, config: RunConfig) -> dict[Split, list[Entry]]:
     if given["test"]:
         return given
     if given["val"]:
-        log.info("%s: no test pictures, so those for validation serve", found.where)
+        log.info("%s: no test pictures, so those for validation serve", name)
         return {"train": given["train"], "val": [], "test": given["val"]}
     train, test = _divided(given["train"], config)
     if not test:
         raise DataError(f"{found.where}: no class has two pictures, so there is nothing to test with")
-    share = f"{100 * config.test_share:g} %"
-    log.info("%s: no test pictures, so %s of each class are held back (%d of %d)", found.where, share, len(test),
-             len(train) + len(test))  # fmt: skip
+    log.info(
+        "%s: %d classes, %d pictures; none are for testing, so %g %% of each class are held back (%d)",
+        name, len({entry.label for entry in train}), len(train) + len(test), 100 * config.test_share, len(test),
+    )  # fmt: skip
     return {"train": train, "val": [], "test": test}
 
 
