@@ -37,9 +37,19 @@ def results(name: str, what: str, change: Callable[[Any], Any], says: str, words
     )
 
 
+# Where half a file ends depends on how long the run took, and what opening a folder is called on the disk.
+REASON = r"(?<=not valid JSON \()[^()]*\(char \d+\)|(?<=damaged \()[^()]*\(os error \d+\)"
+
+
 def results_file(name: str, what: str, make: Callable[[Path], object], says: str, words: tuple[str, ...] = EVAL) -> Bad:
     return Bad(
-        f"run/results-{name}", what, words, rf"run/results\.json.*({says})", lambda p: make(p / "run/results.json"), ALL
+        f"run/results-{name}",
+        what,
+        words,
+        rf"run/results\.json.*({says})",
+        lambda p: make(p / "run/results.json"),
+        ALL,
+        varies=REASON,
     )
 
 
@@ -114,6 +124,7 @@ def state_file(name: str, what: str, make: Callable[[Path], object], says: str, 
         rf"half/state\.safetensors.*({says})",
         lambda p: make(p / "half/state.safetensors"),
         ("model", "data", "half", *needs),
+        varies=REASON,
     )
 
 
@@ -127,7 +138,13 @@ def checkpoint(
 
 def checkpoint_file(name: str, what: str, make: Callable[[Path], object], says: str) -> Bad:
     return Bad(
-        f"run/checkpoint-{name}", what, EVAL, rf"02-eurosat\.safetensors.*({says})", lambda p: make(p / LATER), ALL
+        f"run/checkpoint-{name}",
+        what,
+        EVAL,
+        rf"02-eurosat\.safetensors.*({says})",
+        lambda p: make(p / LATER),
+        ALL,
+        varies=REASON,
     )
 
 
