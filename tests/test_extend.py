@@ -199,9 +199,12 @@ def test_models_that_are_gone_leave_their_row_open(
 ) -> None:
     shutil.copytree(two, tmp_path / "old")
     RunFolder(tmp_path / "old").keep_checkpoints("last")
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         run = tasso.extend(tmp_path / "old", {"flowers": str(pictures / "flowers")}, tmp_path / "three")
     assert "the models after pets are gone" in caplog.text
+    ahead = next(line for line in caplog.messages if "steps:" in line)
+    assert "flowers" in ahead
+    assert "pets" not in ahead, "nothing is learned or tested of a model that is gone"
     expected, found = results_of(whole), run.results
     assert found["mtil"]["matrix"][0] == [*expected["mtil"]["matrix"][0][:2], None]
     assert found["mcil"]["matrix"][0] == [None, None, None]

@@ -282,3 +282,9 @@ def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
     for parse in (parse_json, parse_yaml):
         with contextlib.suppress(ValueError):
             parse(text)
+
+
+@pytest.mark.parametrize("text", ["a: !!int ''", "a: !!float ''", "a: !!bool foo", "a: !!timestamp foo"])
+def test_a_value_that_does_not_fit_its_tag_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match="does not fit its tag"):
+        parse_yaml(text)

@@ -50,6 +50,14 @@ def turned(orientation: int) -> Callable[[Path], Path]:
     return saved(Image.fromarray(gradient()).transpose(stored), f"turned-{orientation}.png", exif=exif)
 
 
+def odd_notes(folder: Path) -> Path:
+    """Orientation 6, and a resolution that is text: Pillow cannot write such notes anew."""
+    note = b"Exif\0\0MM\0*\0\0\0\x08\0\x02\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\x01\x1a\0\x02\0\0\0\x03abc\0\0\0\0\0"
+    file = folder / "odd-notes.jpg"
+    Image.fromarray(gradient()).transpose(Image.Transpose.ROTATE_90).save(file, quality=100, exif=note)
+    return file
+
+
 def damaged_notes(folder: Path) -> Path:
     file = folder / "notes.jpg"
     Image.fromarray(gradient()).save(file, quality=100, exif=b"Exif\0\0MM\0*" + b"\xff" * 40)
@@ -91,6 +99,7 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Array | None]] = [
     ("EXIF: on its right side", turned(6), gradient()),
     ("EXIF: on its left side", turned(8), gradient()),
     ("EXIF that is damaged", damaged_notes, None),
+    ("EXIF with a number as text, on its right side", odd_notes, None),
     ("one pixel", saved(Image.new("RGB", (1, 1), (7, 8, 9)), "one.png"), np.array([[[7, 8, 9]]], np.uint8)),
     ("1 × 3000 pixels", saved(Image.new("RGB", (1, 3000)), "tall.png"), np.zeros((3000, 1, 3), np.uint8)),
     ("a PNG called .jpg", saved(Image.fromarray(gradient()), "wrong.jpg", format="PNG"), gradient()),

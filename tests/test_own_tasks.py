@@ -604,7 +604,7 @@ def _shard(samples: dict[str, dict[str, bytes]], name: str = "t.tar") -> Spoil:
 
 BAD: dict[str, tuple[Spoil, str]] = {
     "absent": (lambda pets: str(pets / "nowhere"), r"no such file or folder: .*nowhere"),
-    "empty class folder": (_without_pictures, r"Empty: no pictures here; tasso reads \.jpg.*put pictures of"),
+    "empty class folder": (_without_pictures, r"Empty: no pictures here; tasso reads .*\.jpg.*put pictures of"),
     "class folder of other files": (_with_other_files, r"Raw: no pictures here \(there are files with \.heic\)"),
     "loose picture": (_loose, r"loose\.JPG lies in no class directory \(1 such pictures\); expected one directory"),
     "one class": (_one_class, "only one class .*there is nothing to tell apart"),

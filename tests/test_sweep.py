@@ -291,7 +291,7 @@ def test_slots_on_gpus_fill_them_evenly(monkeypatch: pytest.MonkeyPatch) -> None
     assert devices_for(jobs, 1, None, "cuda:1") == ["cuda:1"]
     assert len(devices_for(jobs, None, (1,), "auto")) == 3  # three fit
     assert len(devices_for(jobs, None, None, "auto")) == 3 * 2  # eight cores for three of them
-    with pytest.raises(ConfigError, match="'cuda:3' is not there"):
+    with pytest.raises(ConfigError, match="gpus: there is no GPU 3"):
         devices_for(jobs, None, (3,), "auto")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -31,11 +32,11 @@ def tried(folder: Path) -> list[dict[str, Any]]:
 
 
 def best(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The rate with the best MTIL accuracy of each method."""
-    rates: dict[str, tuple[float, float]] = {}
+    """The rate with the best MTIL accuracy of each method, in the mean over sequences and seeds."""
+    tries: dict[str, dict[float, list[float]]] = {}
     for row in rows:
-        rates[row["method"]] = max(rates.get(row["method"], (-1.0, 0.0)), (row["mtil"]["accuracy"], row["lr"]))
-    return {method: {"lr": lr} for method, (_, lr) in rates.items()}
+        tries.setdefault(row["method"], {}).setdefault(row["lr"], []).append(row["mtil"]["accuracy"])
+    return {method: {"lr": max(found, key=lambda lr: fmean(found[lr]))} for method, found in tries.items()}
 
 
 if __name__ == "__main__":

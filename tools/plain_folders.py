@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def write_classes(
             save(images, index, folder / name.replace(" ", "_") / f"{number:04}.jpg")
             written += 1
         left += [(name, picture) for picture in found[pictures : pictures + 1]]
+    if not left:
+        sys.exit(f"{folder.name}: no class has more than {pictures} pictures, so none is left to ask about")
     shows, (images, index) = random.Random(folder.name).choice(left)
     save(images, index, new)
     return f"{written} pictures; {new.name} shows {shows}"

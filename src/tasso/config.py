@@ -22,6 +22,7 @@ MOST = {
     "steps": 2**31 - 1, "warmup": 2**31 - 1, "batch_size": 2**20, "reference_batch_size": 2**20,
     "eval_batch_size": 2**20, "workers": 1024,
 }  # fmt: skip
+WITHOUT_END = ("save_minutes", "cache_gib")  # may be infinite: never, and no limit
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
 
 # Where the paper's text and its authors' code differ, each side has its name. These are the differences that
@@ -212,6 +213,8 @@ def check_types(owner: Any) -> None:
             raise ConfigError(f"{f.name}: expected {_describe(hints[f.name])}, not {_shown(value)}")
         for item in value if isinstance(value, tuple) else (value,):
             # A whole number may be larger than any fraction, and then cannot be computed with.
+            if item == math.inf and f.name in WITHOUT_END:
+                continue
             if (isinstance(item, float) and not math.isfinite(item)) or (isinstance(item, int) and abs(item) > 1e300):
                 raise ConfigError(f"{f.name}: must be a finite number, not {_shown(item)}")
             if isinstance(item, str | Path) and "\0" in str(item):

@@ -192,7 +192,7 @@ class Training:
 
     def _check_state(self, state: Mapping[str, Tensor], where: str) -> None:
         """All that `load_state_dict` needs is there, and as large as it has to be."""
-        advice = "use --overwrite to start afresh"
+        advice = "remove this file to begin the task once more, or use --overwrite to start afresh"
         expected = {f"model/{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
         expected |= {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
         expected |= {"random/cpu": torch.get_rng_state(), "step": torch.tensor(0)}

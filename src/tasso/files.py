@@ -94,6 +94,8 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except (LookupError, AttributeError, TypeError, ArithmeticError) as error:  # tags with values that do not fit
+        raise ValueError(f"a value that does not fit its tag ({type(error).__name__}: {error})") from None
     # An alias costs a word and may stand for millions of values, each of which a message would print.
     if _exceeds(value, LARGEST_YAML):
         raise ValueError(f"too large: more than {LARGEST_YAML:,} values once aliases are filled in")

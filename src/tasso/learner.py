@@ -224,7 +224,7 @@ class Learner:
     def _run(self) -> dict[str, Any]:
         results = self.folder.read_results() or self.first_results()
         tasks = self.sequence.tasks
-        self._tell_what_is_ahead(len(results["mtil"]["matrix"]))
+        self._tell_what_is_ahead(results)
         if not results["mtil"]["zero_shot"]:
             rows = self._evaluate("zero-shot", with_alignment=True)
             self._add_zero_shot(results, rows)
@@ -249,9 +249,14 @@ class Learner:
                 self.tracking.metrics(summary, self._steps_before(index + 1))
         return results
 
-    def _tell_what_is_ahead(self, measured: int) -> None:
+    def _tell_what_is_ahead(self, results: Mapping[str, Any]) -> None:
         """Steps of the tasks that are still to be learned; those of which a model is there are only tested."""
-        ahead = list(enumerate(self.sequence.tasks))[measured:]
+        measured = len(results["mtil"]["matrix"])
+        ahead = [
+            (index, task)
+            for index, task in enumerate(self.sequence.tasks)
+            if index >= measured and not self._is_out_of_reach(results, index)
+        ]
         there = [task.name for index, task in ahead if self.folder.has_checkpoint(index, task.name)]
         steps = [f"{task.name} {self._plan(task).steps}" for _, task in ahead if task.name not in there]
         if steps:
@@ -328,7 +333,7 @@ class Learner:
         """Go on from a saved state, if there is one for this task."""
         fresh = {"task": self.sequence.tasks[index].name, "seconds": 0.0}
         saved = self.folder.read_state(self._state_facts(index))
-        self._last_good = f"the model before {fresh['task']}"
+        self._last_good = f"the model before {fresh['task']}" if index else "the zero-shot row"
         if saved is None:
             return fresh
         training.load_state_dict(saved[0], str(self.folder.state_file))

@@ -13,15 +13,10 @@ from PIL import Image
 
 from tasso.errors import DataError
 from tasso.images.decode import pixels_of, to_rgb, why
+from tasso.tasks.own.found import SUFFIXES
 from tasso.tasks.task import Array
 
 Picture = str | Path | Image.Image | Array
-
-# What counts as a picture in a folder. A file that is named itself may have any ending.
-SUFFIXES = frozenset({
-    ".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
-})  # fmt: skip
-
 
 # What a picture that somebody sends may be. Pillow reads more, but hands some of it to other programs (EPS).
 SENT = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
@@ -39,7 +34,7 @@ def find_pictures(words: Iterable[str | Path]) -> list[Path]:
             raise DataError(f"{word}: no such file or folder, and no file fits it as a pattern")
         files = [file for place in places for file in _files_in(Path(place))]
         if not files:
-            raise DataError(f"{word}: no pictures in there ({', '.join(sorted(SUFFIXES))})")
+            raise DataError(f"{word}: no pictures in there ({', '.join(SUFFIXES)})")
         found.update(dict.fromkeys(files))
     return list(found)
 

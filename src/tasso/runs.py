@@ -36,6 +36,8 @@ MAY_CHANGE = {
 LATER = {"tasks", "shots", "test_share", "split_seed", "reference"}
 RESULTS_VERSION = 1  # of results.json
 STATE_VERSION = 1  # of the resume state
+AFRESH = "Use --overwrite to start afresh"
+ONCE_MORE = "Remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
 class RunFolder:
@@ -197,10 +199,10 @@ class RunFolder:
         Args:
             belongs: what it must say about itself: the task's `index` and `task`, the `method` and the `data`.
         """
-        saved = read_tensors(self.state_file)
+        advice = ONCE_MORE
+        saved = read_tensors(self.state_file, advice)
         if saved is None:
             return None
-        advice = "Remove this file to begin the task once more, or use --overwrite to start afresh"
         about = saved[1]
         if about.get("version") != STATE_VERSION:
             told = f"version {about['version']}" if "version" in about else "an earlier version, or not a state at all"
@@ -248,8 +250,8 @@ def saving(file: Path) -> Iterator[None]:
         # safetensors: "Error while serializing: I/O error: No space left on device (os error 28)"
         reason = error.strerror if isinstance(error, OSError) else re.sub(r"^.*I/O error: | \(os.*$", "", str(error))
         raise RunError(
-            f"{file}: cannot be written: {reason}. What was saved before is still there: make room, and the same "
-            "command goes on from it"
+            f"{file}: cannot be written: {reason or error}. What was saved before is still there: when there is room, "
+            "or whatever was missing, the same command goes on from it"
         ) from None
 
 
@@ -370,8 +372,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     write_atomically(path, lambda temporary: save_file(plain, temporary, {"about": json.dumps(about)}))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors and `about`, or None if there is no such file."""
+def read_tensors(path: Path, advice: str = AFRESH) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and `about`, or None if there is no such file. `advice`: what to do about a damaged one."""
     if not path.exists():
         return None
     try:
@@ -382,4 +384,4 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
                 raise ValueError("it says nothing about itself")
             return tensors, about
     except (SafetensorError, OSError, ValueError) as error:
-        raise RunError(f"{path}: damaged ({error}); use --overwrite to start afresh") from None
+        raise RunError(f"{path}: damaged ({error}). {advice}") from None

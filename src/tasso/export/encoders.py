@@ -86,7 +86,7 @@ def preparation(clip: Clip) -> str:
     {steps}
 )
 tokenizer = {_tokenizer(clip)}
-pixels = preprocess(Image.open("PICTURE").convert("RGB"))[None]
+pixels = preprocess(ImageOps.exif_transpose(Image.open("PICTURE")).convert("RGB"))[None]
 tokens = tokenizer(TEXTS)"""
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import onnxruntime
 import open_clip  # only for the tokenizer
 import torchvision.transforms as T
-from PIL import Image
+from PIL import Image, ImageOps
 
 image_encoder = onnxruntime.InferenceSession("FOLDER/image_encoder.onnx")
 text_encoder = onnxruntime.InferenceSession("FOLDER/text_encoder.onnx")

@@ -15,7 +15,7 @@ README = """
 import open_clip  # only for the tokenizer
 import torch
 import torchvision.transforms as T
-from PIL import Image
+from PIL import Image, ImageOps
 
 image_encoder = torch.jit.load("FOLDER/image_encoder.pt")
 text_encoder = torch.jit.load("FOLDER/text_encoder.pt")

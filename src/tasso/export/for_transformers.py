@@ -18,12 +18,13 @@ from tasso.errors import ModelError
 README = """
 ```python
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers import CLIPModel, CLIPProcessor
 
 model = CLIPModel.from_pretrained("FOLDER")
 processor = CLIPProcessor.from_pretrained("FOLDER")
-inputs = processor(text=TEXTS, images=Image.open("PICTURE"), return_tensors="pt", padding="max_length", truncation=True)
+picture = ImageOps.exif_transpose(Image.open("PICTURE"))
+inputs = processor(text=TEXTS, images=picture, return_tensors="pt", padding="max_length", truncation=True)
 with torch.no_grad():
     outputs = model(**inputs)
 image_embedding, text_embeddings = outputs.image_embeds, outputs.text_embeds

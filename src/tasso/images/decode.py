@@ -7,7 +7,7 @@ import zipfile
 import zlib
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from tasso.errors import DataError
 from tasso.tasks.task import Array, ImageSet
@@ -48,14 +48,29 @@ def pixels_of(file: io.BytesIO | str) -> Array:
         return to_rgb(picture)
 
 
+# What brings a picture upright, by the EXIF note of how it lies.
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
 def _upright(picture: Image.Image) -> Image.Image:
-    """Turned as its EXIF data say. Cameras store what they saw lying on its side, and note how it was held."""
+    """Turned as its EXIF data say. Cameras store what they saw lying on its side, and note how it was held.
+
+    Pillow's own `exif_transpose` writes all notes anew, and fails where one of them has a strange form.
+    """
     picture.load()  # a damaged picture is found here, not where damaged notes are forgiven
     try:
-        turned = picture.getexif().get(ExifTags.Base.Orientation, 1) != 1
+        turn = TURNS.get(picture.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged notes are no reason to refuse a picture
         return picture
-    return ImageOps.exif_transpose(picture) if turned else picture
+    return picture if turn is None else picture.transpose(turn)
 
 
 def to_rgb(picture: Image.Image) -> Array:

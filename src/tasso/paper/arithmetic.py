@@ -66,7 +66,7 @@ def read_arithmetic(folder: Path) -> dict[str, Arithmetic]:
         content = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ReportError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise ReportError(f"{file}: expected a JSON object")

@@ -46,7 +46,8 @@ def devices_for(
     named = [chosen.index] if chosen.index is not None else list(range(torch.cuda.device_count()))
     numbers = list(gpus) if gpus else named
     for number in numbers:
-        choose_device(f"cuda:{number}")
+        if not 0 <= number < torch.cuda.device_count():
+            raise ConfigError(f"gpus: there is no GPU {number} to use; PyTorch sees {torch.cuda.device_count()}")
     if at_once is None:
         free = min(torch.cuda.mem_get_info(number)[0] for number in numbers)
         at_once = fitting(jobs, free, max(1, (os.cpu_count() or 1) // len(numbers)))

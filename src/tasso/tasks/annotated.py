@@ -91,7 +91,7 @@ def check_files(images: ImageSet, what: str) -> None:
         raise DataError(f"{what}: picture missing: {images.source.describe(missing[0])}{more}")
 
 
-PREPARE = "The data sets of the paper are made ready by tasso data prepare"
+PREPARE = "The data sets of the paper (mtil) are made ready by tasso data prepare all --root"
 
 
 def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
@@ -115,7 +115,7 @@ def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
         where = f"{archive}:{entry.as_posix()}"
         return ZipSource(archive, opened, f"{place}images/"), _text(opened.read(entry.as_posix()), where), where
     raise DataError(
-        f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists. {PREPARE}"
+        f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists. {PREPARE} {root}"
     )
 
 
@@ -133,7 +133,7 @@ def _only(candidates: list[Path], place: Path, prefix: str | None) -> Path:
         if len(found) == 1:
             return found[0]
         raise DataError(f"{place}: several annotation files ({', '.join(p.name for p in found)}), expected {wanted}")
-    raise DataError(f"{place}: annotation file {wanted} not found. {PREPARE}")
+    raise DataError(f"{place}: annotation file {wanted} not found. {PREPARE} {place.parent}")
 
 
 def _class_names(document: Any, file: str) -> tuple[str, ...]:

@@ -267,5 +267,5 @@ def data_root(config: RunConfig, benchmark: Benchmark) -> Path:
     if config.data_root is None:
         raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
     if not config.data_root.is_dir():
-        raise ConfigError(f"data_root: no such folder: {config.data_root}. {PREPARE} --root {config.data_root}")
+        raise ConfigError(f"data_root: no such folder: {config.data_root}. {PREPARE} {config.data_root}")
     return config.data_root

@@ -16,7 +16,10 @@ SPLIT_NAMES: dict[str, Split] = {
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
 }  # fmt: skip
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+# What counts as a picture in a folder; a file that is named may have any ending.
+SUFFIXES = (
+    ".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
