@@ -11,7 +11,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -21,13 +22,15 @@ from torch import Tensor
 from bad_inputs import world
 from bad_inputs.case import carried_out
 from tasso.cli import main
+from tasso.clip import Clip
 from tasso.config import from_dict
-from tasso.errors import RunError
+from tasso.errors import ModelError, RunError
 from tasso.files import write_atomically
-from tasso.learner import learn
+from tasso.learner import learn, save
 from tasso.methods import METHODS
 from tasso.methods.base import Batch, register
 from tasso.methods.finetune import FineTune
+from tasso.runs import RunFolder
 
 HALF = ("run", *world.LEARN, "--steps", "3", "--save-every", "1", "--out", "half")
 
@@ -179,6 +182,7 @@ HOLDING = """
 import sys
 from tasso import learner
 from tasso.cli import main
+from tasso.clip import Clip
 def wait(self):
     print("mine", flush=True)
     sys.stdin.read()
@@ -281,6 +285,13 @@ def test_what_is_no_number_is_never_saved(
         monkeypatch.setattr(Fragile, key, None)
     learn(from_dict(options(well, out)))  # the cause is gone: it goes on from the state that was kept
     same_end(out, tmp_path / "whole")
+
+
+def test_what_a_method_keeps_beside_the_model_is_looked_at_too(tiny_clip: Clip, tmp_path: Path) -> None:
+    method = SimpleNamespace(name="x", towers="none", lasting_state=lambda: {"experts": torch.tensor([1.0, torch.nan])})
+    with pytest.raises(ModelError, match="the weights: tensor 'method/experts' is not finite"):
+        save(tiny_clip, cast(Any, method), RunFolder(tmp_path), 0, "dtd", {})
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_a_learning_rate_that_is_far_too_large_ends_with_a_message(well: Path, tmp_path: Path) -> None:

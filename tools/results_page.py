@@ -21,8 +21,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tasso.paper.figures import FOLDER
+from tasso.paper.evidence import gather
+from tasso.paper.figures import FOLDER, draw_figures
 from tasso.paper.plans import PLANS
+from tasso.paper.record import read_record
 from tasso.paper.report import verdict_table, write_again
 from tasso.report import combined_table, read_runs, to_markdown
 
@@ -74,12 +76,14 @@ def learning_rates(file: str) -> str:
     for label in sorted({run["label"] for run in found}):
         values = {run["lr"]: run["mtil"]["accuracy"] for run in found if run["label"] == label}
         best = max(values.values())
-        cells = [
-            "" if rate not in values else f"**{best:.2f}**" if values[rate] == best else f"{values[rate]:.2f}"
-            for rate in rates
-        ]
+        cells = ["" if rate not in values else cell(values[rate], best) for rate in rates]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def cell(value: float, best: float | None) -> str:
+    """A number, the best one in bold."""
+    return f"**{value:.2f}**" if value == best else f"{value:.2f}"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -126,16 +130,19 @@ def main_means(tables: Path) -> str:
         for heading, values in columns.items():
             learned = [value for name, value in values.items() if name != "Zero-shot"]
             best = (max if heading.endswith("↑") else min)(learned, default=None)
-            value = values.get(method)
-            cells.append("–" if value is None else f"**{value:.2f}**" if value == best else f"{value:.2f}")
+            cells.append(cell(values[method], best) if method in values else "–")
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def write_figures(name: str) -> None:
     """The figures of an evaluation as PNG, for the pages that show them."""
+    record = read_record(EVALUATIONS / name)
+    assert record is not None, "the report has just been made from it"
+    setup, names = record
+    plans = tuple(PLANS.values())
     with tempfile.TemporaryDirectory() as place:
-        write_again(list(PLANS.values()), EVALUATIONS / name, Path(place))
+        draw_figures(plans, gather(plans, setup, EVALUATIONS / name, names), Path(place))
         target = REPORTS / name / FOLDER
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)

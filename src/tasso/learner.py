@@ -39,6 +39,7 @@ from tasso.tracking import Tracking, check_installed, open_tracking
 log = logging.getLogger("tasso")
 T = TypeVar("T")
 
+WEIGHTS = "the weights"  # in messages
 METHOD_PREFIX = "method/"  # of a method's own tensors in a checkpoint; all others are the model's
 NOTE_SECONDS = 0.5  # reading a loss waits for the device, so it is done this often at most
 LOG_STEPS = 50
@@ -183,7 +184,7 @@ class Learner:
             self.sequence = self._first_alone(lambda: packs.packed(self.sequence))
         self._loaded: dict[str, Pixels] = {}
         self.tracking = Tracking(None, None)  # until the run folder is there
-        self._last_good = "what was saved before"
+        self._last_good = "What was saved before"
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
         method.check(self.clip)
@@ -287,8 +288,8 @@ class Learner:
         if self.method.towers == "both":
             self.clip.forget_texts()
         about |= self._measured(training, about, index)
-        self._check_weights(self.clip.state(self.method.towers), task, training.step)
-        save(self.clip, self.method, self.folder, index, task.name, about)
+        with self._only_if_finite(task, training.step):
+            save(self.clip, self.method, self.folder, index, task.name, about)
         self.among.wait()  # the next task begins with reading it
         self.method.leave_task()
         self.folder.log("learned", **about)
@@ -333,11 +334,11 @@ class Learner:
         """Go on from a saved state, if there is one for this task."""
         fresh = {"task": self.sequence.tasks[index].name, "seconds": 0.0}
         saved = self.folder.read_state(self._state_facts(index))
-        self._last_good = f"the model before {fresh['task']}" if index else "the zero-shot row"
+        self._last_good = f"The model before {fresh['task']}" if index else "The zero-shot row"
         if saved is None:
             return fresh
         training.load_state_dict(saved[0], str(self.folder.state_file))
-        self._last_good = f"the state at step {training.step} of {fresh['task']}"
+        self._last_good = f"The state at step {training.step} of {fresh['task']}"
         log.info("resuming %s at step %d", fresh["task"], training.step)
         return {**fresh, "seconds": saved[1]["seconds"]}
 
@@ -394,14 +395,15 @@ class Learner:
 
     def _derailed(self, task: Task, step: int, what: str) -> RunError:
         return RunError(
-            f"task {task.name!r}, step {step}: {what}. {self._last_good[0].upper()}{self._last_good[1:]} is kept in "
-            f"{self.folder.path}. Try a smaller --lr with another --out"
+            f"task {task.name!r}, step {step}: {what}. {self._last_good} is kept in {self.folder.path}. "
+            "Try a smaller --lr with another --out"
         )
 
-    def _check_weights(self, state: Mapping[str, Tensor], task: Task, step: int) -> None:
-        """What is going to be saved has to be worth it."""
+    @contextlib.contextmanager
+    def _only_if_finite(self, task: Task, step: int) -> Iterator[None]:
+        """Around saving: weights that are no numbers are not saved but end the run."""
         try:
-            check_finite(state, "the weights")
+            yield
         except ModelError as error:
             raise self._derailed(task, step, str(error)) from None
 
@@ -418,9 +420,10 @@ class Learner:
 
     def _save_state(self, training: Training, index: int, about: dict[str, Any]) -> None:
         state, task = training.state_dict(), self.sequence.tasks[index]
-        self._check_weights(state, task, training.step)
+        with self._only_if_finite(task, training.step):
+            check_finite(state, WEIGHTS)
         self.folder.write_state(state, {**self._state_facts(index), "seconds": about["seconds"]})
-        self._last_good = f"the state at step {training.step} of {task.name}"
+        self._last_good = f"The state at step {training.step} of {task.name}"
 
     def _state_facts(self, index: int) -> dict[str, Any]:
         """What a state says about itself, so that no other is taken for it."""
@@ -683,10 +686,11 @@ def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
 
 
 def save(clip: Clip, method: Method, folder: RunFolder, index: int, name: str, about: Mapping[str, Any]) -> None:
-    """Model and method as they are after task `index`, for `restore`."""
+    """Model and method as they are after task `index`, for `restore`. Raises a ModelError if they are no numbers."""
     lasting = {f"{METHOD_PREFIX}{key}": tensor for key, tensor in method.lasting_state().items()}
-    facts = {**about, "task": name, "method": method.name}
-    folder.write_checkpoint(index, name, clip.state(method.towers) | lasting, facts)
+    tensors = clip.state(method.towers) | lasting
+    check_finite(tensors, WEIGHTS)
+    folder.write_checkpoint(index, name, tensors, {**about, "task": name, "method": method.name})
 
 
 def restore(clip: Clip, method: Method, folder: RunFolder, index: int, name: str) -> dict[str, Any]:

@@ -60,12 +60,12 @@ def evaluate(words: list[str]) -> None:
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of a table")
     add_run_options(parser, EVALUATION_OPTIONS)
     values = parsed(parser, words, flags=["--json", *flags_of(RunConfig)])
-    folder, after, as_json = (values.pop(key) for key in ("run", "after", "json"))
+    folder, after = values["run"], values["after"]
     if after and not folder:
         raise ConfigError("after: needs --run, the run whose checkpoint is meant")
-    given = {key: value for key, value in values.items() if value is not None}
+    given = only_given(values, EVALUATION_OPTIONS)
     result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder, after)
-    if as_json:
+    if values["json"]:
         print(json.dumps(result, indent=1))
     else:
         _print_rows(result)

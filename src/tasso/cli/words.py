@@ -34,6 +34,7 @@ def split_words(text: str | None) -> tuple[str, ...] | None:
 
 
 def numbers_in(text: str | None, where: str) -> tuple[int, ...] | None:
+    """Whole numbers between commas; `where` is the option, for the error."""
     try:
         return tuple(map(int, split_words(text) or ())) or None
     except ValueError:
@@ -133,6 +134,7 @@ def flags_of(owner: Any, prefix: str = "") -> list[str]:
 
 
 def new_parser(program: str, description: str) -> ArgumentParser:
+    """A command's parser, without options."""
     return Parser(prog=program, description=description)
 
 

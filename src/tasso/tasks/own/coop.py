@@ -27,13 +27,13 @@ def read_coop(file: Path, images: Path | None = None) -> Found:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("train"), list):
         raise DataError(f"{file}: expected the lists train, val and test of [path, label, class name]")
-    for split in SPLITS:
-        if not isinstance(document.get(split) or [], list):
-            raise DataError(f"{file}: {split}: expected a list of [path, label, class name]")
     entries: list[Entry] = []
     names: dict[int, str] = {}
     for split in SPLITS:
-        for number, item in enumerate(document.get(split) or []):
+        items = document.get(split) or []
+        if not isinstance(items, list):
+            raise DataError(f"{file}: {split}: expected a list of [path, label, class name]")
+        for number, item in enumerate(items):
             path, label, name = _item(item, f"{file}: {split}[{number}]")
             if names.setdefault(label, name) != name:
                 raise DataError(
