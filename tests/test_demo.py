@@ -146,8 +146,16 @@ def test_full_demo_runs_every_method(tmp_path: Path) -> None:
         assert label in page, label
         assert label in printed, label
     assert page.count("data:image/png;base64,") == 24, "one picture a class of two domains"
+    first, tally = page.index("tasks learned one after the other, plain fine-tuning"), page.index("Of 24 claims")
+    assert first < tally, "the demo says first what it shows"
     index = (tmp_path / "index.md").read_text()
-    for words in ("## Verdict", "not tested on this benchmark", "Data sets of atlas", "![curves-atlas-s1-mtil]"):
+    for words in (
+        "shows replay rather than GIFT",
+        "## Verdict",
+        "not tested on this benchmark",
+        "Data sets of atlas",
+        "![curves-atlas-s1-mtil]",
+    ):
         assert words in index
 
 

@@ -328,10 +328,15 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_papers_page(browser: Any, evaluation: Path, tmp_path: Path) -> None:
     reader = Reader(browser, evaluation / "index.html")
+    assert reader.shown(".chip.untested") == 0, "what no run tests is folded away"
     reader.open_everything()
     claims = reader.shown(".claims > details")
     assert claims == len(json.loads((evaluation / "verdict.json").read_text())["verdicts"])
     assert reader.shown(".chip.untested") > 20
+    assert reader.run(
+        "return [...document.querySelectorAll('.claims summary')].every(line => line.firstChild."
+        "getBoundingClientRect().right <= line.lastChild.getBoundingClientRect().left)"
+    ), "no outcome covers its claim"
     assert reader.status == "Showing 2 of 2 methods, 4 of 4 runs, MTIL and MCIL."
     about_one = {name: reader.shown(f"[data-setting={name}]") for name in ("mtil", "mcil")}
     reader.button("MTIL").click()

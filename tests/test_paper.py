@@ -748,6 +748,15 @@ def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path:
         gathered()
 
 
+def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[..., Evidence]) -> None:
+    evidence = measured(lacking_one, dataclasses.replace(SHORT, sequences=("S2",)))
+    table = tables_of(PLANS["main"], evidence, published())["main-mtil-accuracy"]
+    assert [column.name for column in table.columns] == ["Method", "S2", "paper, its own data: S2"]
+    assert {len(row.cells) for row in table.rows} == {3}
+    printed = published().table("main-mtil").number_of("tasso", "S2", "accuracy")
+    assert [cell.value for cell in table.rows[-1].cells[1:]] == [47.25, printed]
+
+
 def test_stand_ins_are_told(measured: Callable[..., Evidence]) -> None:
     evidence = measured(flat(), SHORT)
     labels = {"GIFT": "GIFT (images 8, generator retrieval), retrieved pictures", "TASSO": "TASSO (rank 72)"}

@@ -124,19 +124,17 @@ def test_seeds_and_sequences_can_be_asked_for() -> None:
 
 
 def test_rates_of_nano_are_those_with_the_best_accuracy() -> None:
-    tried = json.loads((Path(__file__).parent.parent / "results" / "baselines-learning-rates.json").read_text())
-    best: dict[str, dict[str, Any]] = {}
+    tried = json.loads((Path(__file__).parent.parent / "results" / "paper-learning-rates.json").read_text())
+    accuracy: dict[str, dict[float, float]] = {}
     for run in tried:
-        if run["label"] not in best or run["mtil"]["accuracy"] > best[run["label"]]["mtil"]["accuracy"]:
-            best[run["label"]] = run
-    rates = read_rates(NANO_RATES)
+        accuracy.setdefault(run["method"], {})[run["lr"]] = run["mtil"]["accuracy"]
+    rates = {name: float(options["lr"]) for name, options in read_rates(NANO_RATES).items()}
     assert set(rates) == set(METHODS)
-    titles = {METHODS[name].title: float(options["lr"]) for name, options in rates.items()}
-    del best["fine-tuning"]  # of the image tower alone; the paper's row is that of both
-    found = {label.split(",")[0]: run["lr"] for label, run in best.items()}
-    assert titles == found
+    assert rates == {name: max(found, key=lambda lr: found[lr]) for name, found in accuracy.items()}
+    assert len({tuple(sorted(found)) for found in accuracy.values()}) == 1, "the same rates were tried for each"
+    assert all(min(found) < rates[name] < max(found) for name, found in accuracy.items()), "none stands at an end"
     for job in PLANS["main"].jobs(NANO):
-        assert job.config(Path()).lr == titles[METHODS[job.options["method"]["name"]].title]
+        assert job.config(Path()).lr == rates[job.options["method"]["name"]]
     openai = make_setup({"model": "ViT-B-16-quickgelu", "pretrained": "openai"})
     assert openai.width == 512
     assert all("lr" not in job.options for job in PLANS["main"].jobs(openai))

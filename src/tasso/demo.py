@@ -92,18 +92,20 @@ def run_full_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path, Sum
     """The same with all domains and methods, and the report of `tasso paper`."""
     plans, setup = full_plans(seed)
     tasks = order(BENCHMARKS["atlas"].tasks, "S1", FULL.get("limit_tasks"))
-    summary = run_plans(plans, setup, out, How(), gallery=gallery(tasks))
+    summary = run_plans(plans, setup, out, How(), gallery=gallery(tasks), lead=meaning)
     if summary.stopped:
         raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
     runs = shown_runs(gather(plans, setup, out / "runs"))
-    if not {"finetune", "tasso"} <= {run.method for run in runs}:
+    if not meaning(runs):
         raise RunError("\n".join(summary.lines()))
     return combined_table(runs), meaning(runs), out / "index.html", summary
 
 
 def meaning(results: Sequence[RunResult]) -> str:
-    """What the run shows about TASSO beside fine-tuning, in words, with its own numbers."""
+    """What the runs show about TASSO beside fine-tuning, with their own numbers; nothing if one of them is missing."""
     by_method = {result.method: result.setting("mtil").metrics for result in results}
+    if not set(METHODS_SHOWN) <= set(by_method):
+        return ""
     plain, ours = by_method["finetune"], by_method["tasso"]
     return (
         f"After {len(results[0].tasks)} tasks learned one after the other, plain fine-tuning {_lost(plain)}; "

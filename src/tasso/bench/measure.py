@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import platform
 import time
@@ -86,6 +87,7 @@ def matmul_rate(device: torch.device, precision: torch.dtype) -> float:
 def reset_peak_memory(device: torch.device) -> None:
     """Start counting anew, where the device counts."""
     if device.type == "cuda":
+        gc.collect()  # an earlier learner that waits to be collected would be counted in
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 

@@ -14,6 +14,7 @@ from tasso.engine import planned_steps
 from tasso.errors import ConfigError, RunError
 from tasso.methods import METHODS
 from tasso.paper.arithmetic import count_arithmetic
+from tasso.paper.page import Lead
 from tasso.paper.plans import PLANS, TIMED, Plan, Setup, all_jobs, chosen
 from tasso.paper.record import write_record
 from tasso.paper.report import write
@@ -29,7 +30,7 @@ from tasso.tasks.sequences import order
 
 __all__ = ["Cost", "chosen", "cost_of", "make_setup", "read_rates", "run_plans"]
 
-# The rates with the best MTIL accuracy on S2 of mtil-mini, each from at least four (results/README.md).
+# The rates with the best MTIL accuracy on S2 of mtil-mini, of the same eight for each method (results/README.md).
 NANO_RATES = Path(__file__).with_name("rates-nano.json")
 
 
@@ -159,7 +160,14 @@ def _runs(count: int) -> str:
 
 
 def run_plans(
-    plans: Sequence[Plan], setup: Setup, out: Path, how: How, *, figures: bool = True, gallery: Gallery | None = None
+    plans: Sequence[Plan],
+    setup: Setup,
+    out: Path,
+    how: How,
+    *,
+    figures: bool = True,
+    gallery: Gallery | None = None,
+    lead: Lead | None = None,
 ) -> Summary:
     """Learn what is left, then write the report from what is there; a failed run leaves a gap in it."""
     timed = [plan for plan in plans if plan.tag == TIMED]
@@ -173,5 +181,5 @@ def run_plans(
     summary = carry_out(jobs, folder, how)
     if not summary.stopped:
         count_arithmetic([job for plan in timed for job in plan.jobs(setup)], folder, how.device)
-        write(plans, setup, out, figures=figures, gallery=gallery)
+        write(plans, setup, out, figures=figures, gallery=gallery, lead=lead)
     return summary

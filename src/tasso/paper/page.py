@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tasso.paper.evidence import Evidence
@@ -14,11 +14,13 @@ from tasso.paper.shown import closely, shown_runs
 from tasso.paper.tables.cells import PAPER, Tables
 from tasso.paper.verdict import Verdict
 from tasso.report.chapters import Chapter, Folded, Part, Shown
-from tasso.report.collect import SETTINGS, Setting
+from tasso.report.collect import SETTINGS, RunResult, Setting
 from tasso.report.gallery import Gallery
 from tasso.report.markup import Html, element, join
 from tasso.report.page import write_page
 from tasso.report.tables import Table, count_of
+
+Lead = Callable[[Sequence[RunResult]], str]
 
 # Sign, class and words; in the order in which they are counted.
 OUTCOMES: dict[Outcome, tuple[str, str]] = {
@@ -40,9 +42,11 @@ def write_evaluation_page(
     verdict: Table,
     intro: str,
     gallery: Gallery | None = None,
+    lead: Lead | None = None,
 ) -> Path:
-    """Write `index.html`."""
+    """Write `index.html`. What `lead` says of the runs stands first, before the tally of claims."""
     runs = shown_runs(evidence)
+    first = lead(runs) if lead else ""
     chapters = [_verdict(found, verdict), _plans(plans, evidence, paper, tables)]
     return write_page(
         runs,
@@ -50,7 +54,7 @@ def write_evaluation_page(
         title=title,
         intro=intro,
         gallery=gallery,
-        sentence=tally(found),
+        sentence=f"{first} {tally(found)}".strip(),
         chapters=chapters,
         matrices_of=closely(runs),
         distances_of=[run for run in closely(runs) if run.method in (TASSO.method, SND.method)],
@@ -72,15 +76,21 @@ def tally(found: Sequence[Verdict]) -> str:
 
 
 def _verdict(found: Sequence[Verdict], table: Table) -> Chapter:
-    claims = [verdict for verdict in found if not verdict.question]
-    questions = [verdict for verdict in found if verdict.question]
+    tested = [verdict for verdict in found if verdict.outcome != UNTESTED]
+    untested = [verdict for verdict in found if verdict.outcome == UNTESTED]
+    claims = [verdict for verdict in tested if not verdict.question]
+    questions = [verdict for verdict in tested if verdict.question]
     words = (
         "What the paper claims, judged by runs on the benchmark at hand. Leads are in percentage points, positive is "
         "better. Each line opens to the numbers behind it; the guide says how they are judged."
     )
-    parts: list[Part] = [element("p", words, class_="legend"), _claims(claims)]
+    parts: list[Part] = [element("p", words, class_="legend")]
+    if claims:
+        parts.append(_claims(claims))
     if questions:
         parts += [element("h3", "What the paper leaves open"), _claims(questions)]
+    if untested:
+        parts.append(Folded(f"Not tested on this benchmark ({len(untested)})", [_claims(untested)]))
     parts.append(Folded("The verdict as a table", [Shown("verdict", table)]))
     return Chapter("verdict", "Verdict", parts)
 

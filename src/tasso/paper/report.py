@@ -12,7 +12,7 @@ from tasso.files import write_text
 from tasso.paper.claims import verdicts
 from tasso.paper.evidence import Evidence, gather
 from tasso.paper.figures import FOLDER, Drawn, draw_figures
-from tasso.paper.page import write_evaluation_page
+from tasso.paper.page import Lead, write_evaluation_page
 from tasso.paper.plans import PLANS, Plan, Setup
 from tasso.paper.published import Published, published
 from tasso.paper.record import RECORD, Names, read_record
@@ -26,6 +26,10 @@ from tasso.report.reader import ReportError
 from tasso.report.tables import Cell, Column, Row, Table, count_of
 
 log = logging.getLogger("tasso")
+AS_GOOD_AS_REPLAY = (
+    "GIFT's pictures come from the code that draws the tasks themselves: it learns earlier tasks again from new "
+    "pictures of them, which no generator could give it. Its row shows replay rather than GIFT."
+)
 
 
 def write(
@@ -37,6 +41,7 @@ def write(
     names: Names | None = None,
     figures: bool = True,
     gallery: Gallery | None = None,
+    lead: Lead | None = None,
 ) -> list[Verdict]:
     """Write the report of these plans to `out` and return the verdicts.
 
@@ -49,6 +54,7 @@ def write(
         names: what the runs are called, where that is written down (`record.read_record`).
         figures: draw figures; without matplotlib there are none, and the report says so.
         gallery: pictures for the page.
+        lead: what the page says first, from the runs it draws.
     """
     every = {**PLANS, **{plan.name: plan for plan in plans}}
     evidence, paper = gather(tuple(every.values()), setup, runs or out / "runs", names), published()
@@ -67,9 +73,8 @@ def write(
     write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
     about = _about(evidence, paper)
     intro = "\n\n".join(about)
-    write_evaluation_page(
-        out, title, plans, evidence, paper, tables, found, verdict_table(found), intro=intro, gallery=gallery
-    )
+    verdict = verdict_table(found)
+    write_evaluation_page(out, title, plans, evidence, paper, tables, found, verdict, intro, gallery, lead)
     drawn, remark = _draw(plans, evidence, out) if figures else ([], "")
     write_text(out / "index.md", _index(title, plans, about, paper, tables, found, drawn, remark))
     return found
@@ -152,6 +157,9 @@ def _about(evidence: Evidence, paper: Published) -> list[str]:
     lines += [settings] if settings else []
     if stand_ins := evidence.stand_ins():
         lines.append(f"Stand-ins for what a method's authors use: {'; '.join(stand_ins)}.")
+    drawn = evidence.setup.by_method.get("gift", {}).get("method.generator") == "atlas"
+    if drawn and evidence.setup.benchmark == "atlas":
+        lines.append(AS_GOOD_AS_REPLAY)
     return lines
 
 

@@ -51,7 +51,10 @@ def main_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
 
 
 def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: Setting, metric: Metric) -> Table:
-    """One metric in one setting: methods in rows, sequences in columns, then the paper's mean."""
+    """One metric in one setting: methods in rows, sequences in columns, then their mean and the paper's.
+
+    A single sequence needs no mean, and stands beside the same one of the paper.
+    """
     printed = published.table(f"main-{setting}")
     sequences = plan.sequences_at(evidence.setup)
     values = [evidence.values(plan.name, row.label, setting, metric.key) for row in plan.rows]
@@ -60,16 +63,21 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
         here = [[value for key, value in row.items() if key[0] == sequence] for row in values]
         by_sequence.append(best_marked([mean_over_seeds(row) for row in here], metric.better))
     means = best_marked([mean_over_sequences(row, sequences) for row in values], metric.better)
-    paper = [printed_cell(printed.find(row.method, metric.key), printed.columns.index("Mean")) for row in plan.rows]
+    several = len(sequences) > 1
+    theirs = "Mean" if several else sequences[0]
+    paper = [printed_cell(printed.find(row.method, metric.key), printed.columns.index(theirs)) for row in plan.rows]
+    heading = "mean" if several else sequences[0]
     columns = [Column("Method", numeric=False), *(Column(name, metric.better) for name in sequences)]
-    columns += [Column("Mean", metric.better), Column(f"{PAPER}: mean", metric.better, apart=True)]
-    extra = difference_columns(evidence, [means], [paper], ["mean"])
+    columns += [Column("Mean", metric.better)] if several else []
+    columns += [Column(f"{PAPER}: {heading}", metric.better, apart=True)]
+    extra = difference_columns(evidence, [means], [paper], [heading])
     columns += [column for column, _ in extra]
     rows = []
     if metric.key == "accuracy" and any(evidence.of(plan.name, row.label) for row in plan.rows):
         rows.append(_zero_shot_row(plan, evidence, setting, sequences, len(columns)))
     for index, row in enumerate(plan.rows):
-        cells = [column[index] for column in (*by_sequence, means, paper, *(cells for _, cells in extra))]
+        ours = (*by_sequence, means) if several else by_sequence
+        cells = [column[index] for column in (*ours, paper, *(cells for _, cells in extra))]
         name = evidence.name_of(plan.name, row.label)
         rows.append(Row((Cell(name), *cells), label=name))
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent."]
@@ -83,7 +91,7 @@ def _zero_shot_row(plan: Plan, evidence: Evidence, setting: Setting, sequences: 
     """Accuracy of the starting model; the order of the tasks does not change it, so it stands in every column."""
     runs = [run for row in plan.rows for run in evidence.of(plan.name, row.label).values()]
     mean = Cell(fmean(fmean(run.setting(setting).zero_shot) for run in runs))
-    cells = [mean] * (len(sequences) + 1)
+    cells = [mean] * (len(sequences) + (len(sequences) > 1))
     return Row((Cell(ZERO_SHOT), *cells, *[Cell(None)] * (width - len(cells) - 1)))
 
 
