@@ -78,6 +78,7 @@ NOT_RUN: dict[str, tuple[str, bool]] = {
     "make": ("sets up the checkout; tests/test_docs.py looks for its targets", False),
     "pip install": ("needs the package registry; continuous integration installs", False),
     "tasso sweep .* --engine (ray|slurm)": ("a cluster; tests/test_sweep.py starts both engines", True),
+    "tasso demo --full": ("hours on a CPU; tests/test_demo.py runs it with fewer steps and tasks", False),
     "tasso bench (step|--check)": ("needs a larger model than the tiny one; tests/test_bench.py runs its parts", False),
 }
 EXIT_WELL = (None, 0)

@@ -16,7 +16,7 @@ from torchvision.transforms.functional import InterpolationMode
 
 from tasso.errors import DataError
 from tasso.images import Preprocess, StackedPixels, StoredPixels, Stream, load_pixels, thread_pool
-from tasso.images.decode import decode, to_rgb
+from tasso.images.decode import CorruptPictureError, decode, to_rgb
 from tasso.images.views import (
     CROP_AREA,
     CROP_RATIO,
@@ -201,6 +201,16 @@ def test_every_mode_becomes_rgb_bytes(mode: str) -> None:
     assert pixels.dtype == np.uint8
     if mode != "1":  # black and white has lost the ramp
         np.testing.assert_allclose(pixels[..., 1], np.asarray(grey), atol=6)
+
+
+def test_webp_is_known_by_its_first_bytes() -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(photo(9, 7)).save(buffer, "WEBP", lossless=True)
+    stored = buffer.getvalue()
+    np.testing.assert_array_equal(decode(image_set([stored]), 0), photo(9, 7))
+    for damaged in (stored[:12], stored[:12] + b"?" * 40, stored[:-20]):
+        with pytest.raises(CorruptPictureError, match="picture 0: not a readable picture"):
+            decode(image_set([damaged]), 0)
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])

@@ -231,6 +231,13 @@ def test_paper_counts_learns_and_reports(
     assert cost.seconds is not None
     assert cost.seconds > 0
     assert "estimate, from the speed of 2 runs in this folder" in cost.lines()[-1]
+    file = run_folder(out, plans[0].jobs(setup)[0]) / "results.json"
+    results = json.loads(file.read_text())
+    results["per_task"][0]["preparing_seconds"] += 1e6
+    file.write_text(json.dumps(results))
+    slower = cost_of(chosen(["matrices", "seeds"]), setup, out, How(device="cpu"))
+    assert slower.seconds is not None
+    assert slower.seconds > 1e6, "time before the first step counts"
 
 
 def test_options_of_plans_reach_the_runs() -> None:

@@ -277,8 +277,10 @@ class Learner:
         task = self.sequence.tasks[index]
         if self.folder.has_checkpoint(index, task.name):  # stopped between saving and evaluating
             return restore(self.clip, self.method, self.folder, index, task.name)
+        started = time.perf_counter()
         training = self.begin(index)
         about = self._resume(training, index)
+        about["preparing_seconds"] = round(time.perf_counter() - started, 3)
         try:
             with stop_signals() as asked_to_stop:
                 self._train(training, task, index, about, asked_to_stop)

@@ -32,6 +32,8 @@ __all__ = ["Cost", "chosen", "cost_of", "make_setup", "read_rates", "run_plans"]
 
 # The rates with the best MTIL accuracy on S2 of mtil-mini, of the same eight for each method (results/README.md).
 NANO_RATES = Path(__file__).with_name("rates-nano.json")
+# What a task takes; runs of earlier versions do not have the first.
+SPENT = ("preparing_seconds", "seconds", "evaluation_seconds")
 
 
 def make_setup(
@@ -144,10 +146,10 @@ def _measured(folder: Path) -> list[dict[str, Any]]:
 
 
 def _seconds_per_step(folder: Path) -> dict[str, float]:
-    """By method, with the time of evaluations."""
+    """By method, with the time it takes to make ready for a task and to test after it."""
     seconds: dict[str, list[float]] = {}
     for results in _measured(folder):
-        spent = sum(task["seconds"] + task["evaluation_seconds"] for task in results["per_task"])
+        spent = sum(task.get(key, 0.0) for task in results["per_task"] for key in SPENT)
         seconds.setdefault(results["method"], []).append(spent / sum(task["steps"] for task in results["per_task"]))
     return {method: sum(values) / len(values) for method, values in seconds.items()}
 
