@@ -27,6 +27,7 @@ from PIL import Image
 
 import replicas
 from conftest import few_pictures, write_data_set
+from fences import fenced
 from own_pictures import write_folder
 from tasso.cli import main
 from tasso.tasks import atlas, drawn
@@ -82,14 +83,13 @@ NOT_RUN: dict[str, tuple[str, bool]] = {
     "tasso bench (step|--check)": ("needs a larger model than the tiny one; tests/test_bench.py runs its parts", False),
 }
 EXIT_WELL = (None, 0)
-BLOCKS = r"^```(sh|bash|console|python)\n(.*?)^```"
 
 
 def commands(page: Path) -> list[list[str]]:
     """Words of every line of the page's shell blocks. A Python block of a walk-through is a command, too."""
     found = []
     walk = page.name.startswith("walkthrough")
-    for language, text in re.findall(BLOCKS, page.read_text(encoding="utf-8"), re.M | re.S):
+    for language, text in fenced(page.read_text(encoding="utf-8"), "sh", "bash", "console", "python"):
         if language == "python":
             found += [["python", "-c", text]] if walk else []
             continue

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fences import code_in
 from tasso.cli import main, parse_run_config
 from tasso.config import PROTOCOLS, RunConfig, from_dict
 from tasso.engine import planned_steps
@@ -44,7 +45,7 @@ def name_of(page: Path) -> str:
 
 def blocks(page: Path, *languages: str) -> list[str]:
     """Fenced code of these languages."""
-    return re.findall(rf"^```(?:{'|'.join(languages)})\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    return code_in(page.read_text(encoding="utf-8"), *languages)
 
 
 def prose(page: Path) -> str:

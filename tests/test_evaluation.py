@@ -119,6 +119,8 @@ def test_killed_repeated_and_reported_again(
     page = tmp_path / "reports" / "drawn" / "index.html"
     assert page.is_file()
     assert not (page.parent / "figures").exists()
+    assert not (page.parent / "tables" / "components-mtil.csv").exists(), "no run of that plan alone is there"
+    assert "drawn: runs are missing, so these plans are left out: " in capsys.readouterr().out
     assert tool["differing"](page.parent, page.parent) == []
     assert "index.html" in tool["differing"](page.parent, kept)
 

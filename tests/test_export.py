@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 import tasso
+from fences import code_in
 from tasso.cli import main
 from tasso.clip import Clip, load_clip
 from tasso.errors import ConfigError, ModelError, RunError
@@ -41,7 +42,7 @@ def same_embeddings(clip: Clip, folder: Path) -> None:
 
 def follow_readme(folder: Path, picture: Path) -> dict[str, Any]:
     """What the code in the folder's README leaves behind: someone without tasso does no more."""
-    [code] = re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    [code] = code_in((folder / "README.md").read_text(encoding="utf-8"), "python")
     assert "tasso" not in code
     names: dict[str, Any] = {}
     exec(code.replace("FOLDER", str(folder)).replace("PICTURE", str(picture)).replace("TEXTS", repr(TEXTS)), names)

@@ -77,6 +77,9 @@ def same_run(one: Path, other: Path) -> None:
     results = [json.loads((folder / "results.json").read_text()) for folder in (one, other)]
     for key in ("mtil", "mcil", "alignment"):
         assert results[0][key] == results[1][key]
+    for result in results:
+        spent = ("preparing_seconds", "seconds", "evaluation_seconds")
+        assert all(task[key] > 0 for task in result["per_task"] for key in spent), "resumed or not"
     files = sorted(path.name for path in (one / "checkpoints").iterdir())
     assert files == sorted(path.name for path in (other / "checkpoints").iterdir())
     assert len(files) == 2

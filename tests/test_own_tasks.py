@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shlex
 import shutil
 import sys
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 
 import tasso
 from conftest import write_data_set
+from fences import code_in
 from own_pictures import picture, png, write_coop, write_folder, write_shard, write_table
 from tasso.cli import main
 from tasso.clip import load_clip
@@ -706,7 +706,7 @@ def test_the_guides_walk_through(
         write_folder(tmp_path / {"land": "photos"}.get(domain, domain), domain)
     monkeypatch.chdir(tmp_path)
     section = GUIDE.read_text(encoding="utf-8")
-    [block] = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
+    [block] = code_in(section, "sh")
     commands = [shlex.split(line) for line in block.splitlines()]
     assert [words[1] for words in commands] == ["run", "eval", "extend", "report"]
     small = f"--model {tiny_model} --steps 2 --batch-size 4 --reference-batch-size 4 --method.rank 6".split()
@@ -717,7 +717,7 @@ def test_the_guides_walk_through(
     assert Path("runs/mine.html").is_file()
     assert "MCIL on own" in capsys.readouterr().out
     # The file of tasks that the page shows is understood too.
-    [file] = list(re.findall(r"^```yaml\n(.*?)^```", section, re.M | re.S))
+    [file] = code_in(section, "yaml")
     Path("more.yaml").write_text(file)
     assert [place["name"] for place in parse_tasks("more.yaml")] == ["pets", "cars", "birds", "signs"]
 

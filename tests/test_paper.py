@@ -717,12 +717,14 @@ def test_latex_compiles(measured: Callable[..., Evidence], tmp_path: Path) -> No
 
 
 def test_report_of_nothing(tmp_path: Path) -> None:
-    found = write([PLANS["components"]], MINI, tmp_path / "out")
+    drawn = Setup({"benchmark": "atlas"}, {"gift": {"method.generator": "atlas"}}, 256)
+    found = write([PLANS["components"]], drawn, tmp_path / "out")
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
     assert "6 of 6 runs missing" in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "6 of 6 runs missing" in page
     assert "<script>" not in page, "nothing to filter"
+    assert "replay" not in page, "GIFT's row is not there, so nothing is said about it"
 
 
 def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path: Path) -> None:
@@ -755,6 +757,9 @@ def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[...
     assert {len(row.cells) for row in table.rows} == {3}
     printed = published().table("main-mtil").number_of("tasso", "S2", "accuracy")
     assert [cell.value for cell in table.rows[-1].cells[1:]] == [47.25, printed]
+    own = measured(lacking_one, dataclasses.replace(SHORT, sequences=("pets",)))
+    table = tables_of(PLANS["main"], own, published())["main-mtil-accuracy"]
+    assert [column.name for column in table.columns] == ["Method", "pets", "paper, its own data: mean"]
 
 
 def test_stand_ins_are_told(measured: Callable[..., Evidence]) -> None:

@@ -79,6 +79,7 @@ def results(
         "images_per_second": 2300.0,
         "peak_memory_bytes": 3 * 2**20,
         "trainable_parameters": 4_900_000,
+        "preparing_seconds": 0.7,
         "evaluation_seconds": 1.2,
     }
     content = {
@@ -332,7 +333,7 @@ def test_cost_table(runs: list[RunResult]) -> None:
     table = cost_table(runs).shown()
     assert len(table.rows) == 4 * 3 + 2
     assert [cell.text for cell in table.rows[0].cells] == (
-        ["TASSO", "1", "aircraft", "300", "12.3", "2300", "3.0", "4.900", "1.2"]
+        ["TASSO", "1", "aircraft", "300", "12.3", "2300", "3.0", "4.900", "0.7", "1.2"]
     )
 
 

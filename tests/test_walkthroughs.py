@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from documented import ROOT, commands
+from fences import code_in
 
 PAGES = sorted((ROOT / "docs").glob("walkthrough-*.md"))
 TYPED = re.compile(r"^(torchrun|pets/)")  # what is typed in, or lies there, was not printed
@@ -20,7 +21,7 @@ def transcript(page: Path) -> str:
 
 def quoted(page: Path) -> list[str]:
     """Pieces of output: blocks of text, divided where lines were left out (a line with … alone)."""
-    blocks = re.findall(r"^```text\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    blocks = code_in(page.read_text(encoding="utf-8"), "text")
     return [part for block in blocks if not TYPED.match(block) for part in re.split(r"^…\n", block, flags=re.M) if part]
 
 

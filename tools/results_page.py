@@ -2,9 +2,9 @@
 
 In results/README.md, README.md and docs/results/index.md, text between the markers `<!-- table NAME -->` and
 `<!-- end -->` is replaced; everything else is kept. Of every folder in results/paper (see tools/keep_results.py) the
-report is written to docs/results; `<!-- table main-FOLDER -->` are the means of its main tables and
-`<!-- table verdict-FOLDER -->` is its verdict. `--check` only says what is not up to date. It leaves out the figures,
-whose bytes depend on the version of matplotlib.
+report is written to docs/results, with the plans that have all their runs; `<!-- table main-FOLDER -->` are the means
+of its main tables, if they are among them, and `<!-- table verdict-FOLDER -->` is its verdict. `--check` only says what
+is not up to date. It leaves out the figures, whose bytes depend on the version of matplotlib.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tasso.paper.evidence import gather
+from tasso.paper.evidence import Evidence, gather
 from tasso.paper.figures import FOLDER, draw_figures
 from tasso.paper.plans import PLANS, SEQUENCES, Plan
 from tasso.paper.record import read_record
 from tasso.paper.report import verdict_table, write_again
 from tasso.report import combined_table, read_runs, to_markdown
-from tasso.report.collect import SETTINGS
+from tasso.report.collect import SETTINGS, RunResult, Setting
+from tasso.report.tables import ZERO_SHOT
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 EVALUATIONS, REPORTS = RESULTS / "paper", ROOT / "docs" / "results"
 PAGES = (RESULTS / "README.md", ROOT / "README.md", REPORTS / "index.md")
 METRICS = {"accuracy": "↑", "forgetting": "↓", "zero-shot-degradation": "↓"}
-SIX_COLUMNS = tuple(product(SETTINGS, METRICS.items()))
+COLUMNS = [(setting, metric, better) for setting, (metric, better) in product(SETTINGS, METRICS.items())]
 MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -48,54 +49,62 @@ def zero_shot(part: str) -> str:
     """Zero-shot accuracy of the shipped model and of the one it started from."""
     found = json.loads((RESULTS / "nano-zero-shot.json").read_text(encoding="utf-8"))[part]
     tasks = [task for task in next(iter(found.values())) if task != "mean"]
-    lines = ["| model, setting | " + " | ".join(tasks) + " | mean |", "|---|" + "--:|" * (len(tasks) + 1)]
-    for model, rows in found.items():
-        for setting in ("mtil", "mcil"):
-            values = [rows[task][setting] for task in tasks]
-            cells = " | ".join(f"{value:.1f}" for value in (*values, fmean(values)))
-            lines.append(f"| {model}, {setting.upper()} | {cells} |")
-    return "\n".join(lines)
+    rows = []
+    for (model, measured), setting in product(found.items(), SETTINGS):
+        values = [measured[task][setting] for task in tasks]
+        rows.append([f"{model}, {setting.upper()}", *(f"{value:.1f}" for value in (*values, fmean(values)))])
+    return markdown(["model, setting", *tasks, "mean"], rows)
 
 
 def single() -> str:
     """Zero-shot and fine-tuned accuracy of each drawn domain on its own."""
     found = {run.tasks[0]: run.setting("mtil") for run in read_runs([RESULTS / "atlas-single"])}
-    lines = ["| | " + " | ".join(found) + " | mean |", "|---|" + "--:|" * (len(found) + 1)]
-    for title, values in (
-        ("zero-shot", [part.zero_shot[0] for part in found.values()]),
-        ("fine-tuned", [part.matrix[0][0] for part in found.values()]),
-    ):
-        lines.append(f"| {title} | " + " | ".join(f"{value:.1f}" for value in (*values, fmean(values))) + " |")
-    return "\n".join(lines)
+    measured = {
+        "zero-shot": [part.zero_shot[0] for part in found.values()],
+        "fine-tuned": [part.matrix[0][0] for part in found.values()],
+    }
+    rows = [[title, *(f"{value:.1f}" for value in (*values, fmean(values)))] for title, values in measured.items()]
+    return markdown(["", *found, "mean"], rows)
 
 
 def learning_rates(file: str) -> str:
     """MTIL accuracy on S2 at each learning rate tried; the best of each method in bold."""
     found: list[dict[str, Any]] = json.loads((RESULTS / file).read_text(encoding="utf-8"))
     rates = sorted({run["lr"] for run in found})
-    lines = ["| method | " + " | ".join(f"{rate:.0e}".replace("e-0", "e-") for rate in rates) + " |"]
-    lines.append("|---|" + "--:|" * len(rates))
+    rows = []
     for label in sorted({run["label"] for run in found}):
         values = {run["lr"]: run["mtil"]["accuracy"] for run in found if run["label"] == label}
         best = max(values.values())
-        cells = ["" if rate not in values else cell(values[rate], best) for rate in rates]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([label, *("" if rate not in values else cell(values[rate], best) for rate in rates)])
+    return markdown(["method", *(f"{rate:.0e}".replace("e-0", "e-") for rate in rates)], rows)
 
 
 def reasons() -> str:
-    """What was thought to put others ahead, taken away: means over the sequences beside those of the main tables."""
-    main, without = EVALUATIONS / "mtil-mini", RESULTS / "paper-reasons"
+    """What might explain a method's row of the main tables, taken away or changed: means over the sequences."""
+    main, changed = EVALUATIONS / "mtil-mini", RESULTS / "paper-reasons"
     rows = {
-        "iCaRL, memory of 10,000 pictures": mean_metrics(main.glob("icarl-S*")),
-        "iCaRL, memory of 3,307": mean_metrics((without / "icarl-smaller-memory").iterdir()),
-        "GIFT, pictures from all of the corpus": mean_metrics(main.glob("gift-S*")),
-        "GIFT, none from the tasks' data sets": mean_metrics((without / "gift-other-pictures").iterdir()),
+        "iCaRL, memory of 10,000 pictures": main.glob("icarl-S*"),
+        "iCaRL, memory of 3,307": (changed / "icarl-smaller-memory").iterdir(),
+        "GIFT, pictures from all of the corpus": main.glob("gift-S*"),
+        "GIFT, none from sources named like the tasks": (changed / "gift-other-pictures").iterdir(),
+        "ZSCL, learning rate 3e-5": main.glob("zscl-S*"),
+        "ZSCL, learning rate 1e-5": (changed / "zscl-smaller-rate").iterdir(),
     }
-    headings = [heading(setting, metric, better) for setting, (metric, better) in SIX_COLUMNS]
-    lines = ["| | " + " | ".join(headings) + " |", "|---|" + "--:|" * len(headings)]
-    lines += [f"| {name} | " + " | ".join(f"{value:.2f}" for value in values) + " |" for name, values in rows.items()]
-    return "\n".join(lines)
+    cells = [[name, *(f"{value:.2f}" for value in mean_metrics(folders))] for name, folders in rows.items()]
+    return markdown(["", *(heading(*column) for column in COLUMNS)], cells)
+
+
+def mean_metrics(folders: Iterable[Path]) -> list[float]:
+    """The six metrics of the main tables, in the mean over runs with one seed on all eight sequences."""
+    found = read_runs(sorted(folders))
+    assert sorted(run.sequence for run in found) == list(SEQUENCES)
+
+    def measured(run: RunResult, setting: Setting, metric: str) -> float:
+        value = run.setting(setting).metrics[metric.replace("-", "_")]
+        assert value is not None, f"{run.path} is finished"
+        return value
+
+    return [fmean(measured(run, setting, metric) for run in found) for setting, metric, _ in COLUMNS]
 
 
 def heading(setting: str, metric: str, better: str) -> str:
@@ -103,14 +112,11 @@ def heading(setting: str, metric: str, better: str) -> str:
     return f"{setting.upper()} {metric.replace('-degradation', ' degradation')} {better}"
 
 
-def mean_metrics(folders: Iterable[Path]) -> list[float]:
-    """The six metrics of the main tables, in the mean over runs with one seed on all eight sequences."""
-    found = read_runs(sorted(folders))
-    assert sorted(run.sequence for run in found) == list(SEQUENCES)
-    return [
-        fmean(run.setting(setting).metrics[metric.replace("-", "_")] or 0.0 for run in found)
-        for setting, (metric, _) in SIX_COLUMNS
-    ]
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with names in the first column and numbers in the others."""
+    rule = "|---|" + "--:|" * (len(headings) - 1)
+    first, *others = ("| " + " | ".join(cells) + " |" for cells in (headings, *rows))
+    return "\n".join([first, rule, *others])
 
 
 def cell(value: float, best: float | None) -> str:
@@ -141,20 +147,23 @@ def evaluations() -> list[str]:
     return sorted(path.name for path in EVALUATIONS.iterdir() if path.is_dir()) if EVALUATIONS.is_dir() else []
 
 
-def plans_of(name: str) -> list[Plan]:
-    """The plans that an evaluation has all runs of; the verdict says what the others leave untested."""
+def complete(name: str) -> tuple[list[Plan], Evidence]:
+    """The plans that an evaluation has all runs of, and its runs. The verdict says what the others leave untested."""
     record = read_record(EVALUATIONS / name)
     assert record is not None, f"{EVALUATIONS / name} comes from tools/keep_results.py, which copies the record"
     setup, names = record
     evidence = gather(tuple(PLANS.values()), setup, EVALUATIONS / name, names)
-    return [plan for plan in PLANS.values() if not evidence.missing(plan)[0]]
+    return [plan for plan in PLANS.values() if not evidence.missing(plan)[0]], evidence
 
 
 def write_reports(folder: Path) -> dict[str, str]:
     """The report of every committed evaluation into `folder`; returns verdicts and means as tables, by name."""
     found = {}
     for name in evaluations():
-        plans = plans_of(name)
+        plans, _ = complete(name)
+        if left_out := [plan.name for plan in PLANS.values() if plan not in plans]:
+            print(f"{name}: runs are missing, so these plans are left out: {', '.join(left_out)}")
+        shutil.rmtree(folder / name, ignore_errors=True)  # tables of plans that are no longer there
         verdicts = write_again(plans, EVALUATIONS / name, folder / name, figures=False)
         found[f"verdict-{name}"] = to_markdown(verdict_table(verdicts))
         if PLANS["main"] in plans:
@@ -165,33 +174,27 @@ def write_reports(folder: Path) -> dict[str, str]:
 def main_means(tables: Path) -> str:
     """Means over the sequences of the six main tables, or the values of the only one; the best of each in bold."""
     columns: dict[str, dict[str, float]] = {}
-    for setting, (metric, better) in SIX_COLUMNS:
+    for setting, metric, better in COLUMNS:
         with (tables / f"main-{setting}-{metric}.csv").open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            ours = "Mean" if "Mean" in (reader.fieldnames or ()) else (reader.fieldnames or ("", ""))[1]
-            values = {row["Method"]: float(row[ours]) for row in reader if row[ours]}
-        columns[heading(setting, metric, better)] = values
-    lines = ["| method | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+            first, *rows = csv.reader(file)
+        ours = first.index("Mean") if "Mean" in first else 1  # the only sequence stands next to the names
+        columns[heading(setting, metric, better)] = {row[0]: float(row[ours]) for row in rows if row[ours]}
+    lines = []
     for method in next(iter(columns.values())):
         cells = []
         for title, values in columns.items():
-            learned = [value for name, value in values.items() if name != "Zero-shot"]
+            learned = [value for name, value in values.items() if name != ZERO_SHOT]
             best = (max if title.endswith("↑") else min)(learned, default=None)
             cells.append(cell(values[method], best) if method in values else "–")
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([method, *cells])
+    return markdown(["method", *columns], lines)
 
 
 def write_figures(name: str) -> None:
     """The figures of an evaluation as PNG, for the pages that show them."""
-    record = read_record(EVALUATIONS / name)
-    assert record is not None, "the report has just been made from it"
-    setup, names = record
-    plans = plans_of(name)
     with tempfile.TemporaryDirectory() as place:
-        draw_figures(plans, gather(tuple(PLANS.values()), setup, EVALUATIONS / name, names), Path(place))
+        draw_figures(*complete(name), Path(place))
         target = REPORTS / name / FOLDER
-        shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         for figure in sorted((Path(place) / FOLDER).glob("*.png")):
             shutil.copyfile(figure, target / figure.name)

@@ -96,9 +96,10 @@ def run_full_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path, Sum
     if summary.stopped:
         raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
     runs = shown_runs(gather(plans, setup, out / "runs"))
-    if not meaning(runs):
+    sentence = meaning(runs)
+    if not sentence:
         raise RunError("\n".join(summary.lines()))
-    return combined_table(runs), meaning(runs), out / "index.html", summary
+    return combined_table(runs), sentence, out / "index.html", summary
 
 
 def meaning(results: Sequence[RunResult]) -> str:

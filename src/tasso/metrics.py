@@ -84,6 +84,8 @@ def metrics_of_file(path: Path) -> dict[str, Any]:
         document = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not a text file; give a run's folder, or a JSON file with its results") from None
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(document, dict):

@@ -144,7 +144,7 @@ CASES = [
     use("report-loop", "a folder of links to itself", r"loops", "report", "loops", make=lambda p: [(p / "loops").mkdir(), (p / "loops/a").symlink_to("../loops"), (p / "loops/b").symlink_to("b")]),
     use("metrics-nowhere", "a file that is not there", r"no\.json: no such file", "metrics", "no.json"),
     use("metrics-folder", "a folder without results", r"data/results\.json: no such file", "metrics", "data"),
-    use("metrics-checkpoint", "a checkpoint", r"01-dtd\.safetensors: not valid JSON", "metrics", "run/checkpoints/01-dtd.safetensors"),
+    use("metrics-checkpoint", "a checkpoint", r"01-dtd\.safetensors: not a text file", "metrics", "run/checkpoints/01-dtd.safetensors"),
     matrix("empty", "an empty file", "", "not valid JSON"),
     matrix("list", "a list", [], "expected an object"),
     matrix("keys", "other keys", {"a": 1}, "has neither 'matrix' nor 'mtil'"),

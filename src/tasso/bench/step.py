@@ -64,6 +64,7 @@ def bench_step(
         "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
     }
     training.close()
+    del training, learner  # what is measured next has its memory counted, too
     result["tflop"] = round(count_tflop(options, classes), 4)
     result["tflops"] = round(result["tflop"] / timing.seconds, 2)
     result["share_of_matmul"] = round(result["tflops"] / result["matmul_tflops"], 4)

@@ -20,6 +20,7 @@ from tasso.report.markup import Html, element, join
 from tasso.report.page import write_page
 from tasso.report.tables import Table, count_of
 
+# What a page says first, from the runs that it draws; "" where they are not enough to say it.
 Lead = Callable[[Sequence[RunResult]], str]
 
 # Sign, class and words; in the order in which they are counted.
@@ -40,6 +41,7 @@ def write_evaluation_page(
     tables: Mapping[str, Tables],
     found: Sequence[Verdict],
     verdict: Table,
+    *,
     intro: str,
     gallery: Gallery | None = None,
     lead: Lead | None = None,

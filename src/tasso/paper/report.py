@@ -73,8 +73,10 @@ def write(
     write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
     about = _about(evidence, paper)
     intro = "\n\n".join(about)
-    verdict = verdict_table(found)
-    write_evaluation_page(out, title, plans, evidence, paper, tables, found, verdict, intro, gallery, lead)
+    write_evaluation_page(
+        out, title, plans, evidence, paper, tables, found, verdict_table(found),
+        intro=intro, gallery=gallery, lead=lead,
+    )  # fmt: skip
     drawn, remark = _draw(plans, evidence, out) if figures else ([], "")
     write_text(out / "index.md", _index(title, plans, about, paper, tables, found, drawn, remark))
     return found
@@ -158,7 +160,7 @@ def _about(evidence: Evidence, paper: Published) -> list[str]:
     if stand_ins := evidence.stand_ins():
         lines.append(f"Stand-ins for what a method's authors use: {'; '.join(stand_ins)}.")
     drawn = evidence.setup.by_method.get("gift", {}).get("method.generator") == "atlas"
-    if drawn and evidence.setup.benchmark == "atlas":
+    if drawn and evidence.setup.benchmark == "atlas" and evidence.of("main", "GIFT"):
         lines.append(AS_GOOD_AS_REPLAY)
     return lines
 

@@ -45,6 +45,7 @@ class TaskCost:
     images_per_second: float | None = None
     peak_memory_bytes: float | None = None
     trainable_parameters: float | None = None
+    preparing_seconds: float | None = None
     evaluation_seconds: float | None = None
 
 
@@ -54,6 +55,7 @@ COST_FIELDS = (
     "images_per_second",
     "peak_memory_bytes",
     "trainable_parameters",
+    "preparing_seconds",
     "evaluation_seconds",
 )
 

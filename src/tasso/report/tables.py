@@ -401,6 +401,7 @@ _COST_COLUMNS = (
     ("Images per second", 1.0, 0),
     ("Peak memory (MiB)", 2.0**20, 1),
     ("Trained parameters (millions)", 1e6, 3),
+    ("Making ready (s)", 1.0, 1),
     ("Evaluation (s)", 1.0, 1),
 )
 

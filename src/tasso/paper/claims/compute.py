@@ -7,7 +7,8 @@ from tasso.paper.paired import CLOSE, FAILS, HOLDS
 from tasso.paper.published import Published
 from tasso.paper.verdict import Finding, Verdict, untested
 
-SLACK = 0.05  # share of the time within which single runs are not told apart
+LITTLE = 0.05  # what of the time is next to none; our reading of "negligible"
+SLACK = 0.1  # share of the time within which single runs are not told apart: the same run took 7 % less or more
 
 
 def _seconds(evidence: Evidence, row: str) -> float | None:
@@ -27,7 +28,7 @@ def _time_ratio(evidence: Evidence, first: str, second: str) -> float | None:
 def subspace_is_cheap(evidence: Evidence, published: Published) -> Verdict:
     """Subspace learning takes next to no time: at most 5 % more than TASSO without it, one timed run each.
 
-    The paper measures 3 s of 96 min. 5 % is our reading of "negligible".
+    Does not hold if it is more by so much that single runs tell it, another 10 %. The paper measures 3 s of 96 min.
     """
     claim = "Subspace learning takes next to no time (at most 5 % more)"
     ratio = _time_ratio(evidence, "TASSO", "TASSO without subspace learning")
@@ -35,12 +36,12 @@ def subspace_is_cheap(evidence: Evidence, published: Published) -> Verdict:
         return untested("time-subspace", claim, evidence, "compute")
     paper = _printed_seconds(published, "tasso") / _printed_seconds(published, "geo")
     finding = Finding("time with subspace learning / without", ratio, 1, "run", paper=paper, signed=False, digits=3)
-    outcome = HOLDS if ratio <= 1 + SLACK else FAILS
+    outcome = HOLDS if ratio <= 1 + LITTLE else FAILS if ratio > 1 + LITTLE + SLACK else CLOSE
     return Verdict("time-subspace", claim, outcome, (finding,), 1, few="one run")
 
 
 def faster_than_snd(evidence: Evidence, published: Published) -> Verdict:
-    """Training is faster than SnD's, one timed run each: holds beyond 5 %, does not hold if it is slower by that."""
+    """Training is faster than SnD's, one timed run each: holds beyond 10 %, does not hold if it is slower by that."""
     claim = "TASSO trains faster than SnD"
     ratio = _time_ratio(evidence, "TASSO", "SnD")
     if ratio is None:

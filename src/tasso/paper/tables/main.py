@@ -53,7 +53,7 @@ def main_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
 def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: Setting, metric: Metric) -> Table:
     """One metric in one setting: methods in rows, sequences in columns, then their mean and the paper's.
 
-    A single sequence needs no mean, and stands beside the same one of the paper.
+    A single sequence needs no mean, and stands beside the same one of the paper, if the paper has it.
     """
     printed = published.table(f"main-{setting}")
     sequences = plan.sequences_at(evidence.setup)
@@ -64,9 +64,9 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
         by_sequence.append(best_marked([mean_over_seeds(row) for row in here], metric.better))
     means = best_marked([mean_over_sequences(row, sequences) for row in values], metric.better)
     several = len(sequences) > 1
-    theirs = "Mean" if several else sequences[0]
+    theirs = "Mean" if several or sequences[0] not in printed.columns else sequences[0]
+    heading = theirs.replace("Mean", "mean")
     paper = [printed_cell(printed.find(row.method, metric.key), printed.columns.index(theirs)) for row in plan.rows]
-    heading = "mean" if several else sequences[0]
     columns = [Column("Method", numeric=False), *(Column(name, metric.better) for name in sequences)]
     columns += [Column("Mean", metric.better)] if several else []
     columns += [Column(f"{PAPER}: {heading}", metric.better, apart=True)]
