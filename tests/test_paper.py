@@ -387,6 +387,22 @@ def test_a_method_that_the_paper_leaves_out_is_named(measured: Callable[..., Evi
     )
 
 
+def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evidence]) -> None:
+    def value(plan: Plan, row: PlanRow, *where: Any) -> float | None:
+        if row.method == "gift":
+            return 99.0 if where[3] == "accuracy" else -9.0
+        return printed_value(plan, row, *where)
+
+    drawn = Setup({"benchmark": "atlas"}, {"gift": {"method.generator": "atlas"}}, 256)
+    for setup, outcome in ((MINI, "does not hold"), (drawn, "holds")):
+        found = {verdict.key: verdict for verdict in verdicts(measured(value, setup), published())}
+        assert found["best-accuracy-mtil"].outcome == outcome
+        told = (
+            "GIFT, whose row shows replay, is better than TASSO in 8 of 8 sequences" in found["best-accuracy-mtil"].note
+        )
+        assert told == (setup is drawn)
+
+
 def test_missing_runs(measured: Callable[..., Evidence]) -> None:
     def without(missing: Callable[[PlanRow, str], bool], value: Value = printed_value) -> Value:
         def lacking(plan: Plan, row: PlanRow, sequence: str, *rest: Any) -> float | None:

@@ -49,6 +49,11 @@ class Evidence:
         names = [self.name_of(plan, row) for plan, row in self.runs]
         return list(dict.fromkeys(name for name, (_, row) in zip(names, self.runs, strict=True) if name != row))
 
+    def shows_replay(self, row: str) -> bool:
+        """Is a row not what its method would do? On atlas, GIFT's pictures come from the code that draws the tasks."""
+        drawn = self.setup.by_method.get("gift", {}).get("method.generator") == "atlas"
+        return row == "GIFT" and drawn and self.setup.benchmark == "atlas"
+
     def values(self, plan: str, row: str, setting: Setting, metric: str) -> dict[tuple[str, int], float]:
         """A metric of these runs, where they have it."""
         found = {pair: run.setting(setting).metrics[metric] for pair, run in self.of(plan, row).items()}

@@ -28,7 +28,8 @@ from tasso.report.tables import Cell, Column, Row, Table, count_of
 log = logging.getLogger("tasso")
 AS_GOOD_AS_REPLAY = (
     "GIFT's pictures come from the code that draws the tasks themselves: it learns earlier tasks again from new "
-    "pictures of them, which no generator could give it. Its row shows replay rather than GIFT."
+    "pictures of them, which no generator could give it. Its row shows replay rather than GIFT, and the verdict leaves "
+    "it out."
 )
 
 
@@ -159,8 +160,7 @@ def _about(evidence: Evidence, paper: Published) -> list[str]:
     lines += [settings] if settings else []
     if stand_ins := evidence.stand_ins():
         lines.append(f"Stand-ins for what a method's authors use: {'; '.join(stand_ins)}.")
-    drawn = evidence.setup.by_method.get("gift", {}).get("method.generator") == "atlas"
-    if drawn and evidence.setup.benchmark == "atlas" and evidence.of("main", "GIFT"):
+    if evidence.shows_replay("GIFT") and evidence.of("main", "GIFT"):
         lines.append(AS_GOOD_AS_REPLAY)
     return lines
 

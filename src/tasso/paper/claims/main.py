@@ -22,10 +22,14 @@ def best_on_sequences(evidence: Evidence, published: Published, *, setting: Sett
     as many are won as in the paper's own table, TASSO's mean over the sequences is best, and the sign-flip test over
     its leads over the best other method of each sequence reaches 5 %. Does not hold if fewer are won, even when those
     lost by less than two standard errors of the seeds are counted as won. Too close to tell in between. While runs are
-    missing the claim is untested, unless what is there refutes it.
+    missing the claim is untested, unless what is there refutes it. A row that shows replay is left out, and told.
     """
     table = published.table(f"main-{setting}")
-    rivals = [row for row in MAIN if row.method != "tasso" and table.find(row.method, metric)]
+    rivals = [
+        row
+        for row in MAIN
+        if row.method != "tasso" and table.find(row.method, metric) and not evidence.shows_replay(row.label)
+    ]
     needed = _printed_wins(table, metric)
     ours = evidence.values("main", "TASSO", setting, metric)
     theirs = {row.label: evidence.values("main", row.label, setting, metric) for row in rivals}
@@ -105,15 +109,17 @@ def _mean_leads(leads: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, f
 
 
 def _left_out(evidence: Evidence, table: PublishedTable, setting: Setting, metric: str, ours: Values) -> list[str]:
-    """Methods that we ran and the paper does not compare in this setting must not go unsaid."""
+    """Methods that we ran and that are not compared here must not go unsaid."""
     notes = []
     for row in MAIN:
-        if table.find(row.method, metric) is None:
+        printed, replay = table.find(row.method, metric), evidence.shows_replay(row.label)
+        if printed is None or replay:
             paired = pair(ours, evidence.values("main", row.label, setting, metric), metric)
             if paired is not None:
                 behind = sum(lead < 0 for lead in paired.leads)
+                why = "whose row shows replay" if replay else f"which the paper leaves out in {SETTING_NAMES[setting]}"
                 notes.append(
-                    f"{row.label}, which the paper leaves out in {SETTING_NAMES[setting]}, is better than TASSO in "
+                    f"{row.label}, {why}, is better than TASSO in "
                     f"{behind} of {count_of(len(paired.leads), paired.unit)} (TASSO's lead: {with_sign(paired.mean)})."
                 )
     return notes
