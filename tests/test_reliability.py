@@ -182,7 +182,6 @@ HOLDING = """
 import sys
 from tasso import learner
 from tasso.cli import main
-from tasso.clip import Clip
 def wait(self):
     print("mine", flush=True)
     sys.stdin.read()

@@ -199,25 +199,24 @@ class RunFolder:
         Args:
             belongs: what it must say about itself: the task's `index` and `task`, the `method` and the `data`.
         """
-        advice = ONCE_MORE
-        saved = read_tensors(self.state_file, advice)
+        saved = read_tensors(self.state_file, ONCE_MORE)
         if saved is None:
             return None
         about = saved[1]
         if about.get("version") != STATE_VERSION:
             told = f"version {about['version']}" if "version" in about else "an earlier version, or not a state at all"
-            raise RunError(f"{self.state_file}: this is {told}; this tasso reads version {STATE_VERSION}. {advice}")
+            raise RunError(f"{self.state_file}: this is {told}; this tasso reads version {STATE_VERSION}. {ONCE_MORE}")
         if about.get("index") != belongs["index"]:
             return None
         for key in ("task", "method"):
             if about.get(key) != belongs[key]:
                 raise RunError(
-                    f"{self.state_file}: a state of {key} {about.get(key)!r}, not {belongs[key]!r}. {advice}"
+                    f"{self.state_file}: a state of {key} {about.get(key)!r}, not {belongs[key]!r}. {ONCE_MORE}"
                 )
         if about.get("data") != belongs["data"]:
-            raise RunError(f"{self.state_file}: the state of a run on other data. {advice}")
+            raise RunError(f"{self.state_file}: the state of a run on other data. {ONCE_MORE}")
         if not isinstance(about.get("seconds"), int | float):
-            raise RunError(f"{self.state_file}: seconds: expected a number, not {about.get('seconds')!r}. {advice}")
+            raise RunError(f"{self.state_file}: seconds: expected a number, not {about.get('seconds')!r}. {ONCE_MORE}")
         return saved
 
     def drop_state(self) -> None:

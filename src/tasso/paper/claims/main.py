@@ -7,7 +7,7 @@ from statistics import fmean
 
 from tasso.paper.evidence import Evidence, Values, direction, pair
 from tasso.paper.paired import CLOSE, FAILS, HOLDS, UNTESTED, Outcome, Paired, threshold
-from tasso.paper.plans import MAIN, SEQUENCES
+from tasso.paper.plans import MAIN, SEQUENCES, TASSO, PlanRow
 from tasso.paper.published import Published, PublishedTable
 from tasso.paper.verdict import WORDS, Finding, Verdict, difference, missing_note, untested, with_sign
 from tasso.report.collect import Setting
@@ -25,11 +25,8 @@ def best_on_sequences(evidence: Evidence, published: Published, *, setting: Sett
     missing the claim is untested, unless what is there refutes it. A row that shows replay is left out, and told.
     """
     table = published.table(f"main-{setting}")
-    rivals = [
-        row
-        for row in MAIN
-        if row.method != "tasso" and table.find(row.method, metric) and not evidence.shows_replay(row.label)
-    ]
+    compared = [row for row in MAIN if row != TASSO and table.find(row.method, metric)]  # by the paper
+    rivals = [row for row in compared if not evidence.shows_replay(row.label)]
     needed = _printed_wins(table, metric)
     ours = evidence.values("main", "TASSO", setting, metric)
     theirs = {row.label: evidence.values("main", row.label, setting, metric) for row in rivals}
@@ -73,7 +70,7 @@ def best_on_sequences(evidence: Evidence, published: Published, *, setting: Sett
     within = sum(abs(lead) < noise for lead in margins.values())
     if within:
         notes.append(f"Within two standard errors of the seeds ({fixed(noise, 2)}): {within} of {len(margins)} leads.")
-    notes += _left_out(evidence, table, setting, metric, ours)
+    notes += _left_out(evidence, [row for row in MAIN if row not in (TASSO, *rivals)], setting, metric, ours)
     if not complete:
         notes.append(missing_note(evidence, "main"))
     weak = ["one seed"] * (seeds == 1) + ["spread over seeds unknown"] * (spread is None)
@@ -108,18 +105,17 @@ def _mean_leads(leads: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, f
     return {label: fmean(values) for label, values in by_method.items()}
 
 
-def _left_out(evidence: Evidence, table: PublishedTable, setting: Setting, metric: str, ours: Values) -> list[str]:
+def _left_out(evidence: Evidence, rows: Sequence[PlanRow], setting: Setting, metric: str, ours: Values) -> list[str]:
     """Methods that we ran and that are not compared here must not go unsaid."""
     notes = []
-    for row in MAIN:
-        printed, replay = table.find(row.method, metric), evidence.shows_replay(row.label)
-        if printed is None or replay:
-            paired = pair(ours, evidence.values("main", row.label, setting, metric), metric)
-            if paired is not None:
-                behind = sum(lead < 0 for lead in paired.leads)
-                why = "whose row shows replay" if replay else f"which the paper leaves out in {SETTING_NAMES[setting]}"
-                notes.append(
-                    f"{row.label}, {why}, is better than TASSO in "
-                    f"{behind} of {count_of(len(paired.leads), paired.unit)} (TASSO's lead: {with_sign(paired.mean)})."
-                )
+    for row in rows:
+        paired = pair(ours, evidence.values("main", row.label, setting, metric), metric)
+        if paired is not None:
+            behind = sum(lead < 0 for lead in paired.leads)
+            by_paper = f"which the paper leaves out in {SETTING_NAMES[setting]}"
+            why = "whose row shows replay" if evidence.shows_replay(row.label) else by_paper
+            notes.append(
+                f"{row.label}, {why}, is better than TASSO in {behind} of "
+                f"{count_of(len(paired.leads), paired.unit)} (TASSO's lead: {with_sign(paired.mean)})."
+            )
     return notes

@@ -64,6 +64,7 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
         by_sequence.append(best_marked([mean_over_seeds(row) for row in here], metric.better))
     means = best_marked([mean_over_sequences(row, sequences) for row in values], metric.better)
     several = len(sequences) > 1
+    ours = [*by_sequence, means] if several else by_sequence
     theirs = "Mean" if several or sequences[0] not in printed.columns else sequences[0]
     heading = theirs.replace("Mean", "mean")
     paper = [printed_cell(printed.find(row.method, metric.key), printed.columns.index(theirs)) for row in plan.rows]
@@ -74,9 +75,8 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
     columns += [column for column, _ in extra]
     rows = []
     if metric.key == "accuracy" and any(evidence.of(plan.name, row.label) for row in plan.rows):
-        rows.append(_zero_shot_row(plan, evidence, setting, sequences, len(columns)))
+        rows.append(_zero_shot_row(plan, evidence, setting, len(ours), len(columns)))
     for index, row in enumerate(plan.rows):
-        ours = (*by_sequence, means) if several else by_sequence
         cells = [column[index] for column in (*ours, paper, *(cells for _, cells in extra))]
         name = evidence.name_of(plan.name, row.label)
         rows.append(Row((Cell(name), *cells), label=name))
@@ -87,12 +87,11 @@ def _main_table(plan: Plan, evidence: Evidence, published: Published, setting: S
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
-def _zero_shot_row(plan: Plan, evidence: Evidence, setting: Setting, sequences: Sequence[str], width: int) -> Row:
-    """Accuracy of the starting model; the order of the tasks does not change it, so it stands in every column."""
+def _zero_shot_row(plan: Plan, evidence: Evidence, setting: Setting, ours: int, width: int) -> Row:
+    """Accuracy of the starting model; the order of the tasks does not change it, so it stands in all our columns."""
     runs = [run for row in plan.rows for run in evidence.of(plan.name, row.label).values()]
     mean = Cell(fmean(fmean(run.setting(setting).zero_shot) for run in runs))
-    cells = [mean] * (len(sequences) + (len(sequences) > 1))
-    return Row((Cell(ZERO_SHOT), *cells, *[Cell(None)] * (width - len(cells) - 1)))
+    return Row((Cell(ZERO_SHOT), *[mean] * ours, *[Cell(None)] * (width - ours - 1)))
 
 
 def _runner_up(plan: Plan, evidence: Evidence, setting: Setting, metric: Metric, means: Sequence[Cell]) -> list[str]:
