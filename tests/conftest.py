@@ -19,8 +19,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from tasso.clip import Clip, load_clip
-from tasso.tasks.catalogue import MTIL_MINI
+from tasso.data.catalogue import MTIL_MINI
+from tasso.models.clip import Clip, load_clip
 
 # Models this small gain nothing from threads, and threads that wait for each other are slow on a busy machine.
 torch.set_num_threads(1)

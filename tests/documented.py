@@ -30,7 +30,7 @@ from conftest import few_pictures, write_data_set
 from fences import fenced
 from own_pictures import write_folder
 from tasso.cli import main
-from tasso.tasks import atlas, drawn
+from tasso.data import atlas, drawn
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

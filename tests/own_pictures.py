@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tasso.tasks import atlas
+from tasso.data import atlas
 
 SIZE = 16
 

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasso.alignment import BINS, RANGE, alignment
-from tasso.clip import Clip
 from tasso.config import from_dict
-from tasso.evaluation import accuracy_rows
-from tasso.inference import Inference
-from tasso.learner import learn, load_checkpoint
+from tasso.evaluation.accuracy import accuracy_rows
+from tasso.evaluation.alignment import BINS, RANGE, alignment
 from tasso.methods.moe.routed import RoutedInference
-from tasso.runs import RunFolder, to_json
+from tasso.models.clip import Clip
+from tasso.models.inference import Inference
+from tasso.training.learner import learn, load_checkpoint
+from tasso.training.run_folder import RunFolder, to_json
 from test_evaluate import AxisClip, Vectors, task, u, v, x, y, z
 from test_methods import options_for
 
@@ -88,7 +88,7 @@ def test_a_class_with_many_texts_has_no_distance(quick: dict[str, Any]) -> None:
     assert results["finished"]
     assert results["alignment"]["last"] is None
     assert len(results["alignment"]["zero_shot"]) == 2
-    from tasso.clip import load_clip
+    from tasso.models.clip import load_clip
 
     _, inference = load_checkpoint(load_clip(str(quick["model"])), RunFolder(Path(str(quick["out"]))))
     assert isinstance(inference, RoutedInference)

@@ -8,12 +8,9 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
-LINE = [
-    "version", "errors", "files", "progress", "processes", "places", "config", "tasks", "images", "towers",
-    "halves", "clip", "similar", "inference", "pictures", "guesses", "synthetic", "subspace", "losses", "methods",
-    "graphs", "engine", "alignment", "evaluation", "metrics", "runs", "tracking", "learner", "extension", "trained",
-    "export", "sweep", "bench", "report", "paper", "merge", "serve", "datasets", "demo", "cli",
-]  # fmt: skip
+SHARED = ["version", "errors", "files", "progress", "distributed", "task_specs", "config"]
+ROOMS = ["data", "models", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
+LINE = [*SHARED, *ROOMS]
 
 
 def test_imports_go_one_way() -> None:
@@ -45,7 +42,8 @@ class Refuse:
         if name.split(".")[0] in refused:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
-import tasso, tasso.learner, tasso.trained, tasso.report, tasso.sweep.carry_out, tasso.paper.evaluation
-import tasso.extension, tasso.tracking
+import tasso, tasso.training.learner, tasso.training.run, tasso.report, tasso.experiments.sweep.carry_out
+import tasso.report.paper.evaluation
+import tasso.training.extend, tasso.training.trackers
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasso.tasks import atlas
-from tasso.tasks.atlas.captioned import held_out_names, names_held_out
-from tasso.tasks.atlas.extras import EXTRAS
-from tasso.tasks.atlas.registry import Domain, register
+from tasso.data import atlas
+from tasso.data.atlas.captioned import held_out_names, names_held_out
+from tasso.data.atlas.extras import EXTRAS
+from tasso.data.atlas.registry import Domain, register
 
 CLASSES = [(domain.name, label) for domain in atlas.DOMAINS.values() for label in range(len(domain.class_names))]
 
 CHECKSUM = """
 import zlib
-from tasso.tasks import atlas
+from tasso.data import atlas
 total = 0
 for name, domain in atlas.DOMAINS.items():
     for label in range(len(domain.class_names)):

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from tasso.bench import bench_eval, bench_images, bench_run, bench_step
-from tasso.bench.budget import SHIPPED, Rule, compare, read_budget
-from tasso.bench.measure import QUICK, time_calls
-from tasso.bench.noise import noise_learner
-from tasso.bench.reference import ReferenceStep
-from tasso.bench.step import count_tflop
 from tasso.cli import main
 from tasso.errors import ConfigError
+from tasso.experiments.bench import bench_eval, bench_images, bench_run, bench_step
+from tasso.experiments.bench.budget import SHIPPED, Rule, compare, read_budget
+from tasso.experiments.bench.measure import QUICK, time_calls
+from tasso.experiments.bench.noise import noise_learner
+from tasso.experiments.bench.reference import ReferenceStep
+from tasso.experiments.bench.step import count_tflop
 from tasso.methods import METHODS
 from test_methods import options_for
 

@@ -12,11 +12,11 @@ import torch
 import tasso
 from conftest import draw
 from tasso.cli import main
+from tasso.data.images.files import find_pictures
 from tasso.errors import ConfigError, DataError, ModelError, RunError
-from tasso.guesses import BATCH, candidates
-from tasso.inference import Inference
-from tasso.pictures import find_pictures
-from tasso.trained import Run
+from tasso.evaluation.predict import BATCH, candidates
+from tasso.models.inference import Inference
+from tasso.training.run import Run
 
 LEARNED = {"birds": ["owl", "hen"], "cars": ["van"]}
 
@@ -137,7 +137,7 @@ def test_the_model_after_each_task_and_before_all(run_folder: Path, tiny_model: 
 
 
 def _pixels(picture: Any) -> Any:
-    from tasso.pictures import read_picture
+    from tasso.data.images.files import read_picture
 
     return read_picture(picture)
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tasso.clip import Clip, load_clip
 from tasso.config import read_templates
 from tasso.errors import ConfigError, ModelError
+from tasso.models.clip import Clip, load_clip
 
 NAMES = ("cat", "a dog with spots", "tram")
 

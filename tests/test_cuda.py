@@ -11,10 +11,10 @@ from torch import Tensor
 
 from tasso.config import from_dict
 from tasso.errors import RunError
-from tasso.learner import Learner, learn, resolve
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
-from tasso.runs import RunFolder
+from tasso.training.learner import Learner, learn, resolve
+from tasso.training.run_folder import RunFolder
 from test_methods import learn_first_task, learner_for, options_for
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

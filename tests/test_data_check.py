@@ -15,12 +15,12 @@ import replicas
 from conftest import draw
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.datasets import check as checking
-from tasso.datasets import looked
-from tasso.datasets.fingerprint import Fingerprint, allowed, differences, known_fingerprint
-from tasso.datasets.prepare import Options, prepare
-from tasso.tasks import BENCHMARKS
-from tasso.tasks.catalogue import DataSet, _annotated
+from tasso.data import BENCHMARKS
+from tasso.data.catalogue import DataSet, _annotated
+from tasso.data.prepare import check as checking
+from tasso.data.prepare import looked
+from tasso.data.prepare.prepare import Options, prepare
+from tasso.report.fingerprint import Fingerprint, allowed, differences, known_fingerprint
 
 NAMES = ("dtd", "eurosat", "flowers-102", "stanford-cars")
 
@@ -237,7 +237,7 @@ def test_the_papers_rows() -> None:
 
 
 def rows(root: Path, tiny_model: str) -> dict[str, dict[str, float]]:
-    from tasso.learner import evaluate
+    from tasso.training.learner import evaluate
 
     options = {"benchmark": "mtil", "data_root": str(root), "model": tiny_model, "device": "cpu"}
     result = evaluate(from_dict(options))

@@ -32,15 +32,15 @@ import replicas
 from conftest import draw
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.datasets import RECIPES, archives, layouts, sources, unpack
-from tasso.datasets.prepare import Options, Outcome, plan, prepare, read_record
-from tasso.datasets.splits import Listing, apply, read_coop_split
+from tasso.data import load_sequence
+from tasso.data.annotated import read_annotated
+from tasso.data.catalogue import MTIL
+from tasso.data.images.decode import decode
+from tasso.data.prepare import RECIPES, archives, layouts, sources, unpack
+from tasso.data.prepare.prepare import Options, Outcome, plan, prepare, read_record
+from tasso.data.prepare.splits import Listing, apply, read_coop_split
 from tasso.errors import DataError
-from tasso.images.decode import decode
-from tasso.learner import learn
-from tasso.tasks import load_sequence
-from tasso.tasks.annotated import read_annotated
-from tasso.tasks.catalogue import MTIL
+from tasso.training.learner import learn
 
 LAX = Options(check_archives=False, check_counts=False, download=False, reference_images=0)
 LAX_WORDS = ["--check-archives", "false", "--check-counts", "false", "--download", "false"]
@@ -282,7 +282,7 @@ def test_the_reference_subset_is_the_one_that_a_run_would_draw(tmp_path: Path, c
     keys, labels = [], []
     for root in ("all", "part"):
         pictures, names = MTIL.load_reference(tmp_path / root, False)
-        from tasso.tasks.catalogue import subset
+        from tasso.data.catalogue import subset
 
         chosen = subset(pictures, from_dict(options))
         keys.append(chosen.keys)
@@ -715,8 +715,8 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, name: str, mon
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tasso.datasets import prepare, unpack
-from tasso.datasets.prepare import Options
+from tasso.data.prepare import prepare, unpack
+from tasso.data.prepare.prepare import Options
 
 def dies_at(module, name, number):
     real, calls = getattr(module, name), [0]

@@ -17,11 +17,11 @@ from PIL import Image
 
 from conftest import few_pictures
 from tasso import demo
-from tasso.clip import NANO, Clip, load_clip
-from tasso.images.views import normalise
+from tasso.data import atlas
+from tasso.data.images.transforms import normalise
+from tasso.experiments.plans import all_jobs
 from tasso.methods import METHODS
-from tasso.paper.plans import all_jobs
-from tasso.tasks import atlas
+from tasso.models.clip import NANO, Clip, load_clip
 
 ROOT = Path(__file__).parent.parent
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasso.losses import (
+from tasso.methods.losses import (
     alignment,
     distillation_both_ways,
     fisher_weights,

@@ -18,12 +18,12 @@ import pytest
 from fences import code_in
 from tasso.cli import main, parse_run_config
 from tasso.config import PROTOCOLS, RunConfig, from_dict
-from tasso.engine import planned_steps
-from tasso.learner import learn, resolve
+from tasso.data import BENCHMARKS, drawn
+from tasso.data.catalogue import MTIL_DATA_SETS
 from tasso.methods import METHODS
 from tasso.methods.tasso import Tasso
-from tasso.tasks import BENCHMARKS, drawn
-from tasso.tasks.catalogue import MTIL_DATA_SETS
+from tasso.training.engine import planned_steps
+from tasso.training.learner import learn, resolve
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -231,8 +231,8 @@ def test_worked_example_learns_and_its_own_test_passes(anchor: ModuleType, quick
 
 def shift(out: str, quick: dict[str, Any]) -> float:
     """How far a run's last checkpoint is from the model it started with."""
-    from tasso.clip import load_clip
-    from tasso.runs import read_tensors
+    from tasso.models.clip import load_clip
+    from tasso.training.run_folder import read_tensors
 
     before = load_clip(str(quick["model"])).state("visual")
     loaded = read_tensors(sorted((Path(out) / "checkpoints").iterdir())[-1])

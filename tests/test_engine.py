@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from tasso import engine
-from tasso.clip import Clip, FrozenImageEncoder
 from tasso.config import from_dict
-from tasso.engine import Plan, Training, choose_precision, cpu_has_bfloat16
+from tasso.data.images import StackedPixels, Stream
 from tasso.errors import ConfigError
-from tasso.images import StackedPixels, Stream
-from tasso.learner import resolve
 from tasso.methods import METHODS, Batch, Group, Method, TaskInfo
 from tasso.methods.base import Towers
 from tasso.methods.finetune import FineTune
 from tasso.methods.tasso import Tasso
-from tasso.runs import read_tensors
+from tasso.models.clip import Clip, FrozenImageEncoder
+from tasso.training.engine import Plan, Training, choose_precision, cpu_has_bfloat16
+from tasso.training.learner import resolve
+from tasso.training.run_folder import read_tensors
 from test_methods import REPEATABLE, copied, learner_for, options_for, same
 
 EACH = pytest.mark.parametrize("name", REPEATABLE)
@@ -354,7 +354,7 @@ def test_compiled_towers_learn_the_same(quick: dict[str, Any], monkeypatch: pyte
         wanted.append(function)
         return torch.compile(function, backend="aot_eager", dynamic=dynamic)
 
-    monkeypatch.setattr("tasso.clip.compiled_once", without_code)
+    monkeypatch.setattr("tasso.models.clip.compiled_once", without_code)
     ends = []
     for compile in ("off", "on"):
         training = learner_for(quick, method=options_for("tasso"), compile=compile).begin(0)

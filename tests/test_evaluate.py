@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasso.clip import Clip
 from tasso.config import from_dict
-from tasso.evaluation import accuracy_rows
-from tasso.inference import Inference
-from tasso.processes import ALONE
-from tasso.tasks import ImageSet, Source, Task, load_sequence
-from tasso.tasks.catalogue import first_of_each
+from tasso.data import ImageSet, Source, Task, load_sequence
+from tasso.data.catalogue import first_of_each
+from tasso.distributed import ALONE
+from tasso.evaluation.accuracy import accuracy_rows
+from tasso.models.clip import Clip
+from tasso.models.inference import Inference
 from test_methods import learner_for
 
 # Five classes lie on the axes: x, y, z belong to the first task, u, v to the second.

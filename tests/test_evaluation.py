@@ -15,10 +15,10 @@ import pytest
 from conftest import few_pictures
 from runs_on_disk import draw_coarsely
 from tasso.cli import main
-from tasso.paper.arithmetic import count_arithmetic, read_arithmetic
-from tasso.paper.evaluation import make_setup
-from tasso.paper.plans import PLANS
+from tasso.experiments.plans import PLANS
 from tasso.report import ReportError
+from tasso.report.paper.arithmetic import count_arithmetic, read_arithmetic
+from tasso.report.paper.evaluation import make_setup
 
 KEEP = Path(__file__).parent.parent / "tools" / "keep_results.py"
 PLANS_ASKED = ["whole-kd", "matrices", "alignment", "sequences"]
@@ -162,14 +162,14 @@ def test_arithmetic_of_a_step_is_counted_once(
     assert 0 < plain <= tasso < snd, "SnD has two teachers, and the subspace is small"
     assert {one.classes for one in counted.values()} == {12}
     before = (tmp_path / "compute.json").read_bytes()
-    monkeypatch.setattr("tasso.bench.step.count_tflop", lambda *_: pytest.fail("counted twice"))
+    monkeypatch.setattr("tasso.experiments.bench.step.count_tflop", lambda *_: pytest.fail("counted twice"))
     count_arithmetic(jobs, tmp_path, "cpu")
     assert (tmp_path / "compute.json").read_bytes() == before
 
     def no_room(*_: object) -> float:
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr("tasso.bench.step.count_tflop", no_room)
+    monkeypatch.setattr("tasso.experiments.bench.step.count_tflop", no_room)
     count_arithmetic(jobs, tmp_path / "other", "cpu")
     assert "cannot be counted: CUDA out of memory" in caplog.text
     assert read_arithmetic(tmp_path / "other") == {}

@@ -18,11 +18,12 @@ from torch import Tensor
 import tasso
 from fences import code_in
 from tasso.cli import main
-from tasso.clip import Clip, load_clip
+from tasso.data import atlas
+from tasso.data.images.transforms import normalise, resize_and_centre
 from tasso.errors import ConfigError, ModelError, RunError
-from tasso.export import FORMATS, Source, export_model, export_open_clip, open_source
-from tasso.images.views import normalise, resize_and_centre
-from tasso.tasks import atlas
+from tasso.models.clip import Clip, load_clip
+from tasso.models.export import FORMATS, Source, export_model, export_open_clip
+from tasso.training.source import open_source
 
 TEXTS = ["a photo of a biplane.", "two dogs run through the grass"]
 

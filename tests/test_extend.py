@@ -20,13 +20,13 @@ import tasso
 from own_pictures import write_folder
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.engine import Training
 from tasso.errors import ConfigError, RunError
-from tasso.learner import learn
-from tasso.metrics import metrics, metrics_of_file
+from tasso.evaluation.metrics import metrics, metrics_of_file
 from tasso.report import SETTINGS, matrix_table, read_run, to_csv, write_page
 from tasso.report.figures import draw
-from tasso.runs import RunFolder
+from tasso.training.engine import Training
+from tasso.training.learner import learn
+from tasso.training.run_folder import RunFolder
 
 Point = tuple[Any, str, str]
 POINTS: dict[str, Point] = {

@@ -25,13 +25,13 @@ from bad_inputs import world
 from bad_inputs.case import carried_out
 from own_pictures import png, write_shard
 from tasso.config import RunConfig
+from tasso.data.images.files import read_picture
+from tasso.data.readers.load import load_own
 from tasso.errors import TassoError
+from tasso.evaluation.metrics import metrics_of_file
 from tasso.files import parse_json, parse_yaml
-from tasso.metrics import metrics_of_file
-from tasso.pictures import read_picture
 from tasso.report import read_runs
-from tasso.runs import RunFolder, read_tensors
-from tasso.tasks.own.load import load_own
+from tasso.training.run_folder import RunFolder, read_tensors
 
 Change = Callable[[bytes], bytes]
 SOME, FEW = 100, 15
@@ -182,7 +182,7 @@ def test_own_tasks(place: Path, some: list[Change], kind: str) -> None:
         task = {"name": "birds", "from": str(place / "birds"), "names": str(place / kind)}
     with refused_at_most(kind, "birds"):
         if kind == "tasks.yaml":
-            from tasso.places import parse_tasks
+            from tasso.task_specs import parse_tasks
 
             for found in parse_tasks(str(place / kind)):
                 load_own(found, RunConfig())
@@ -197,7 +197,7 @@ def test_annotations(well: Path, place: Path, some: list[Change]) -> None:
         shutil.copytree(well / "data", place / "data")
     good = (well / "data/dtd/dtd_annotations.json").read_bytes()
     (place / "data/dtd/dtd_annotations.json").write_bytes(spoiled(good, some))
-    from tasso.tasks.annotated import read_annotated
+    from tasso.data.annotated import read_annotated
 
     with refused_at_most("dtd"):
         read_annotated(place / "data", "dtd")

@@ -15,12 +15,12 @@ from PIL import Image
 from torch import Tensor
 
 from conftest import draw
-from tasso.clip import load_clip
 from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError
-from tasso.learner import learn, resolve
 from tasso.methods import RunInfo, build_method
 from tasso.methods.gift import Gift
+from tasso.models.clip import load_clip
+from tasso.training.learner import learn, resolve
 from test_distillation import slow_d, softmax
 from test_methods import copied, learn_first_task, learner_for
 

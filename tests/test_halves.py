@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import TINY_CONFIG
-from tasso.engine import cpu_has_bfloat16
-from tasso.halves import cast, matrices, run_in
-from tasso.towers import embed_pictures, embed_tokens
+from tasso.models.mixed_precision import cast, matrices, run_in
+from tasso.models.towers import embed_pictures, embed_tokens
+from tasso.training.engine import cpu_has_bfloat16
 
 DEVICES = [
     pytest.param("cpu", marks=pytest.mark.skipif(not cpu_has_bfloat16(), reason="no bfloat16 products on this CPU")),

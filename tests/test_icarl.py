@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import tasso
-from tasso.clip import load_clip
 from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError
-from tasso.inference import Embedded
-from tasso.learner import learn
 from tasso.methods import build_method
 from tasso.methods.icarl import ICaRL, NearestMean, choose_exemplars, herd
-from tasso.runs import read_tensors, write_tensors
+from tasso.models.clip import load_clip
+from tasso.models.inference import Embedded
+from tasso.training.learner import learn
+from tasso.training.run_folder import read_tensors, write_tensors
 from test_distillation import slow_d
 from test_evaluate import AxisClip
 from test_methods import copied, learn_first_task, learner_for

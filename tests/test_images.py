@@ -14,10 +14,9 @@ from PIL import Image
 from torchvision.transforms import v2
 from torchvision.transforms.functional import InterpolationMode
 
-from tasso.errors import DataError
-from tasso.images import Preprocess, StackedPixels, StoredPixels, Stream, load_pixels, thread_pool
-from tasso.images.decode import CorruptPictureError, decode, to_rgb
-from tasso.images.views import (
+from tasso.data.images import Preprocess, StackedPixels, StoredPixels, Stream, load_pixels, thread_pool
+from tasso.data.images.decode import CorruptPictureError, decode, to_rgb
+from tasso.data.images.transforms import (
     CROP_AREA,
     CROP_RATIO,
     Boxes,
@@ -26,7 +25,8 @@ from tasso.images.views import (
     random_boxes,
     resize_and_centre,
 )
-from tasso.tasks.task import Array, ImageSet
+from tasso.data.task import Array, ImageSet
+from tasso.errors import DataError
 
 CPU = torch.device("cpu")
 

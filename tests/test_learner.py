@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 
 import tasso
 from tasso.config import from_dict
-from tasso.engine import choose_device, planned_steps
 from tasso.errors import ConfigError, DataError, RunError
-from tasso.learner import evaluate, learn, resolve
-from tasso.metrics import metrics_of_file
-from tasso.runs import RunFolder
+from tasso.evaluation.metrics import metrics_of_file
+from tasso.training.engine import choose_device, planned_steps
+from tasso.training.learner import evaluate, learn, resolve
+from tasso.training.run_folder import RunFolder
 
 # A child process runs the same options, with one function replaced so that the process dies or is asked to stop at
 # an exact place: a real SIGKILL, no waiting and no luck.
@@ -163,8 +163,8 @@ def test_progress_carries_losses_and_speed(quick: dict[str, Any], monkeypatch: p
     def recorder(description: str, total: int, done: int = 0) -> Iterator[Any]:
         yield lambda count, note: notes.append(note) if "dtd" in description and "/" in description else None
 
-    monkeypatch.setattr("tasso.learner.progress", recorder)
-    monkeypatch.setattr("tasso.learner.NOTE_SECONDS", 0.0)
+    monkeypatch.setattr("tasso.training.learner.progress", recorder)
+    monkeypatch.setattr("tasso.training.learner.NOTE_SECONDS", 0.0)
     learn(from_dict({**quick, "sequence": "dtd"}))
     assert len(notes) == 4
     assert all("ce " in note and "kd " in note and "images/s" in note for note in notes)
@@ -195,7 +195,7 @@ def test_run_folder_is_complete(quick: dict[str, Any]) -> None:
 
 def test_finished_run_is_not_repeated(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     first = learn(from_dict(quick))
-    monkeypatch.setattr("tasso.learner.Learner", None)
+    monkeypatch.setattr("tasso.training.learner.Learner", None)
     assert learn(from_dict(quick)) == first
 
 
@@ -225,7 +225,7 @@ def test_foreign_folders_are_left_alone(quick: dict[str, Any]) -> None:
 def test_impossible_places_are_named_before_anything_is_loaded(
     quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasso.learner.Learner", None)
+    monkeypatch.setattr("tasso.training.learner.Learner", None)
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is a file, not a folder"):
         learn(from_dict({**quick, "out": str(tmp_path / "file")}))

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tasso.clip import Clip
-from tasso.images import Seen
-from tasso.losses import cross_entropy, distance, geodesic_distance, squared_l2
+from tasso.data.images import Seen
+from tasso.distributed import ALONE
 from tasso.methods import Batch
+from tasso.methods.losses import cross_entropy, distance, geodesic_distance, squared_l2
+from tasso.methods.subspace import inside, orthonormal, outside, spanning
 from tasso.methods.tasso import Tasso
-from tasso.processes import ALONE
-from tasso.subspace import inside, orthonormal, outside, spanning
+from tasso.models.clip import Clip
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
 

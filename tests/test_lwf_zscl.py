@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasso.clip import Clip, load_clip
 from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError
-from tasso.learner import learn
-from tasso.losses import cross_entropy
 from tasso.methods import build_method
+from tasso.methods.losses import cross_entropy
 from tasso.methods.lwf import LearningWithoutForgetting
 from tasso.methods.zscl import ZeroShotContinualLearning
+from tasso.models.clip import Clip, load_clip
+from tasso.training.learner import learn
 from test_distillation import slow_d
 from test_methods import copied, learn_first_task, learner_for, same
 

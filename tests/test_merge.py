@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 import tasso
 from runs_on_disk import draw_coarsely
 from tasso.cli import main
-from tasso.clip import Clip, load_clip
 from tasso.errors import ConfigError, ModelError, RunError
-from tasso.merge import check_same_kind, merged, open_model
+from tasso.models.clip import Clip, load_clip
+from tasso.models.merge import check_same_kind, merged
+from tasso.training.source import open_model
 
 
 def altered(clip: Clip, amount: float = 0.1) -> Clip:

@@ -18,16 +18,16 @@ from torch import Tensor
 import tasso
 from conftest import draw
 from tasso.cli import main
-from tasso.clip import Clip, FrozenImageEncoder, load_clip
 from tasso.config import from_dict
-from tasso.engine import cpu_has_bfloat16
 from tasso.errors import ConfigError, DataError, RunError
-from tasso.learner import Learner, learn, resolve
 from tasso.methods import METHODS, build_method
 from tasso.methods.describe import cost_in_words, describe
+from tasso.methods.subspace import orthonormal, outside
 from tasso.methods.tasso import Tasso
-from tasso.runs import RunFolder
-from tasso.subspace import orthonormal, outside
+from tasso.models.clip import Clip, FrozenImageEncoder, load_clip
+from tasso.training.engine import cpu_has_bfloat16
+from tasso.training.learner import Learner, learn, resolve
+from tasso.training.run_folder import RunFolder
 
 # Hyper-parameters that fit the tiny model.
 SMALL: dict[str, dict[str, Any]] = {

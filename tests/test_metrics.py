@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasso.errors import DataError
-from tasso.metrics import metrics, metrics_of_file
+from tasso.evaluation.metrics import metrics, metrics_of_file
 
 # The supplement's S1 matrices: rows after each task, columns fgvc-aircraft … ucf-101.
 MTIL_ZERO_SHOT = [23.91, 44.39, 42.22, 67.40, 83.69, 87.27, 65.51, 64.26]

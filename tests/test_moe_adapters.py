@@ -21,13 +21,9 @@ from torchvision.models import alexnet
 
 import tasso
 from conftest import TINY_CONFIG
-from tasso.clip import Clip, load_clip
 from tasso.config import from_dict
-from tasso.engine import cpu_has_bfloat16
+from tasso.data.images import StackedPixels
 from tasso.errors import ConfigError, ModelError, RunError
-from tasso.images import StackedPixels
-from tasso.inference import Embedded, Inference
-from tasso.learner import Learner, learn, resolve
 from tasso.methods import RunInfo, TaskInfo, build_method, moe_adapters
 from tasso.methods.moe import adapters as adapters_module
 from tasso.methods.moe import features as features_module
@@ -45,6 +41,10 @@ from tasso.methods.moe.selector import (
     train_auto_encoder,
 )
 from tasso.methods.moe_adapters import MoEAdapters
+from tasso.models.clip import Clip, load_clip
+from tasso.models.inference import Embedded, Inference
+from tasso.training.engine import cpu_has_bfloat16
+from tasso.training.learner import Learner, learn, resolve
 from test_methods import copied, learner_for, same
 
 SMALL: dict[str, Any] = {

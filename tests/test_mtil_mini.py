@@ -12,7 +12,7 @@ import pytest
 import tasso
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.tasks import load_sequence
+from tasso.data import load_sequence
 
 DATA = Path(os.environ.get("TASSO_MTIL_MINI", Path(__file__).parents[2] / "shared" / "mtil-mini"))
 pytestmark = pytest.mark.skipif(not (DATA / "dtd.zip").exists(), reason="mtil-mini is not on this machine")

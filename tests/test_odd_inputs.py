@@ -17,8 +17,8 @@ from bad_inputs import world
 from bad_inputs.case import carried_out, contents
 from conftest import draw
 from tasso.cli import parse_run_config
-from tasso.pictures import read_picture
-from tasso.tasks.task import Array
+from tasso.data.images.files import read_picture
+from tasso.data.task import Array
 
 LONG = "x" * 251 + ".png"  # 255 bytes is what file systems take
 
@@ -193,8 +193,8 @@ def test_yaml_with_anchors_and_merge_keys_is_understood(tmp_path: Path) -> None:
 
 def test_a_stored_picture_is_upright_too(tmp_path: Path) -> None:
     """The same decoder for training, for packs and for uploads."""
-    from tasso.images.decode import pixels_of
-    from tasso.pictures import read_upload
+    from tasso.data.images.decode import pixels_of
+    from tasso.data.images.files import read_upload
 
     content = turned(6)(tmp_path).read_bytes()
     np.testing.assert_array_equal(pixels_of(io.BytesIO(content)), gradient())

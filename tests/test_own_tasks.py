@@ -22,20 +22,20 @@ from conftest import write_data_set
 from fences import code_in
 from own_pictures import picture, png, write_coop, write_folder, write_shard, write_table
 from tasso.cli import main
-from tasso.clip import load_clip
 from tasso.config import RunConfig, from_dict
+from tasso.data import Task, atlas, load_sequence
+from tasso.data.images import open_packs, thread_pool
+from tasso.data.images.decode import decode
+from tasso.data.readers.names import in_order, readable
+from tasso.data.readers.split import divided, held_back
 from tasso.errors import ConfigError, DataError, RunError, TassoError
-from tasso.images import open_packs, thread_pool
-from tasso.images.decode import decode
-from tasso.learner import evaluate, evaluation_config, learn
-from tasso.places import parse_tasks, without_folders
-from tasso.runs import RunFolder
-from tasso.similar import similar_classes, warn_of_similar_classes
-from tasso.sweep.carry_out import check
-from tasso.sweep.jobs import Job
-from tasso.tasks import Task, atlas, load_sequence
-from tasso.tasks.own.division import divided, held_back
-from tasso.tasks.own.names import in_order, readable
+from tasso.experiments.sweep.carry_out import check
+from tasso.experiments.sweep.jobs import Job
+from tasso.models.class_overlap import similar_classes, warn_of_similar_classes
+from tasso.models.clip import load_clip
+from tasso.task_specs import parse_tasks, without_folders
+from tasso.training.learner import evaluate, evaluation_config, learn
+from tasso.training.run_folder import RunFolder
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "own-pictures.md"
 PETS = atlas.DOMAINS["pets"].class_names
@@ -260,7 +260,7 @@ def test_each_task_has_its_own_prompts(tiny_model: str, tmp_path: Path, own: dic
     clip = run.clip
     import torch
 
-    from tasso.images.views import normalise, resize_and_centre
+    from tasso.data.images.transforms import normalise, resize_and_centre
 
     pixels = torch.from_numpy(np.array(picture("pets", 0, 0))).permute(2, 0, 1)[None]
     seen = clip.encode_images(normalise(resize_and_centre(pixels, clip.preprocess), clip.preprocess))
@@ -439,7 +439,7 @@ def test_a_run_on_own_tasks_is_like_any_other(own: dict[str, Any], monkeypatch: 
     assert other["tasks"] == ["food"]
     packed = tasso.learn(**{**own, "pack_dir": f"{own['out']}-packs", "out": f"{own['out']}-packed"})
     assert packed.results["mtil"] == run.results["mtil"], "pictures of one size are packed as they are"
-    monkeypatch.setattr("tasso.learner.Learner", None)
+    monkeypatch.setattr("tasso.training.learner.Learner", None)
     assert tasso.learn(**own).results == run.results, "a finished run is not repeated"
 
 

@@ -27,9 +27,8 @@ import tasso
 from conftest import draw, write_data_set
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.errors import ConfigError, DataError
-from tasso.files import locked
-from tasso.images import (
+from tasso.data.annotated import FolderSource, ZipSource
+from tasso.data.images import (
     PackedPixels,
     Packs,
     Preprocess,
@@ -40,12 +39,13 @@ from tasso.images import (
     packing,
     thread_pool,
 )
-from tasso.images.decode import decode
-from tasso.images.pack import Pack, open_pack, shrink
-from tasso.images.views import Interpolation, ResizeMode, Sizes, centre_spans, crop_draws, resample
-from tasso.learner import learn
-from tasso.tasks.annotated import FolderSource, ZipSource
-from tasso.tasks.task import Array, ImageSet, joined
+from tasso.data.images.decode import decode
+from tasso.data.images.pack import Pack, open_pack, shrink
+from tasso.data.images.transforms import Interpolation, ResizeMode, Sizes, centre_spans, crop_draws, resample
+from tasso.data.task import Array, ImageSet, joined
+from tasso.errors import ConfigError, DataError
+from tasso.files import locked
+from tasso.training.learner import learn
 from test_images import ArraySource, photo
 
 CPU = torch.device("cpu")
@@ -306,9 +306,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from tasso.images import Packs, packing, thread_pool
-from tasso.tasks.annotated import FolderSource
-from tasso.tasks.task import ImageSet
+from tasso.data.images import Packs, packing, thread_pool
+from tasso.data.annotated import FolderSource
+from tasso.data.task import ImageSet
 
 pictures, packs, *points = sys.argv[1:]
 keys = tuple(sorted(os.listdir(pictures)))
@@ -437,7 +437,7 @@ def test_a_pack_is_used_again_without_reading_pictures_or_locking(
     before = packed(images, tmp_path, Preprocess(16, *PLAIN)).eval_view(np.arange(10))
     files = content(tmp_path)
     arrays(images).read_keys.clear()
-    monkeypatch.setattr("tasso.images.packs.locked", None)  # as if there were no right to write
+    monkeypatch.setattr("tasso.data.images.packs.locked", None)  # as if there were no right to write
     after = packed(images, tmp_path, Preprocess(16, *PLAIN)).eval_view(np.arange(10))
     assert torch.equal(before, after)
     assert not arrays(images).read_keys
@@ -551,9 +551,9 @@ SECOND = """
 import logging, os, sys
 from pathlib import Path
 import numpy as np
-from tasso.images import Packs, thread_pool
-from tasso.tasks.annotated import FolderSource
-from tasso.tasks.task import ImageSet
+from tasso.data.images import Packs, thread_pool
+from tasso.data.annotated import FolderSource
+from tasso.data.task import ImageSet
 
 logging.basicConfig(format="%(message)s", level=logging.INFO)
 class Counting(FolderSource):
@@ -702,7 +702,7 @@ def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float
 
 
 def first_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
-    from tasso.clip import load_clip
+    from tasso.models.clip import load_clip
 
     return load_clip(str(options["model"])).state("visual")
 
@@ -718,7 +718,7 @@ def test_small_pictures_of_one_size_learn_exactly_the_same(quick: dict[str, Any]
 def test_a_packed_run_resumes_with_the_same_bits(
     unpacked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasso.engine import Training
+    from tasso.training.engine import Training
 
     options = {**unpacked, "pack_dir": str(tmp_path / "packs"), "pack_size": 32, "save_every": 1, "steps": 3}
     learn(from_dict({**options, "out": f"{unpacked['out']}-whole"}))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from runs_on_disk import alignment, several, write_runs
-from tasso.paper.plans import PLANS, SND, TASSO, Setup
-from tasso.paper.report import write as write_evaluation
+from tasso.data import BENCHMARKS
+from tasso.data.sequences import order
+from tasso.experiments.plans import PLANS, SND, TASSO, Setup
 from tasso.report import RunResult, summary_table, to_csv, to_latex, write_page
-from tasso.tasks import BENCHMARKS
-from tasso.tasks.sequences import order
+from tasso.report.paper.report import write as write_evaluation
 from test_report import GALLERY, results
 
 pytest.importorskip("selenium.webdriver", reason="no selenium here: pip install 'tasso[dev]'")

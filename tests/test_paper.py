@@ -19,19 +19,11 @@ from typing import Any
 import pytest
 
 from runs_on_disk import alignment
+from tasso.data import BENCHMARKS, drawn
+from tasso.data.sequences import order
 from tasso.errors import DataError
-from tasso.metrics import metrics
-from tasso.paper.arithmetic import Arithmetic
-from tasso.paper.claims import verdicts
-from tasso.paper.evidence import CORE, Evidence, Runs, gather, pair
-from tasso.paper.paired import Paired, judge
-from tasso.paper.plans import MAIN, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
-from tasso.paper.printed import ABLATIONS, DISTANCES, printed_row
-from tasso.paper.published import PublishedTable, published
-from tasso.paper.record import names_of, read_record, write_record
-from tasso.paper.report import write, write_again
-from tasso.paper.tables import tables_of
-from tasso.paper.tables.cells import PAPER
+from tasso.evaluation.metrics import metrics
+from tasso.experiments.plans import MAIN, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
 from tasso.report import (
     SETTINGS,
     ReportError,
@@ -44,8 +36,16 @@ from tasso.report import (
     to_text,
 )
 from tasso.report.alignment import Alignment, Distances
-from tasso.tasks import BENCHMARKS, drawn
-from tasso.tasks.sequences import order
+from tasso.report.paper.arithmetic import Arithmetic
+from tasso.report.paper.claims import verdicts
+from tasso.report.paper.evidence import CORE, Evidence, Runs, gather, pair
+from tasso.report.paper.paired import Paired, judge
+from tasso.report.paper.printed import ABLATIONS, DISTANCES, printed_row
+from tasso.report.paper.published import PublishedTable, published
+from tasso.report.paper.record import names_of, read_record, write_record
+from tasso.report.paper.report import write, write_again
+from tasso.report.paper.tables import tables_of
+from tasso.report.paper.tables.cells import PAPER
 
 Json = dict[str, Any]
 CONTRADICTIONS = {item.key: item for item in published().contradictions}
@@ -895,6 +895,6 @@ def test_record_says_what_the_runs_are_and_nothing_of_this_machine(tmp_path: Pat
 
 
 def test_reading_needs_no_torch() -> None:
-    modules = "tasso.paper.claims, tasso.paper.tables, tasso.paper.report, tasso.paper.record, tasso.paper.figures"
+    modules = ", ".join(f"tasso.report.paper.{name}" for name in ("claims", "tables", "report", "record", "figures"))
     code = f"import sys, {modules}; assert 'torch' not in sys.modules, 'torch'"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,13 +11,13 @@ import pytest
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
-from tasso.learner import resolve
+from tasso.experiments.plans import SEED, TIMED, OfWidth, all_jobs, chosen
+from tasso.experiments.sweep import Job
+from tasso.experiments.sweep.carry_out import How
 from tasso.methods import METHODS
-from tasso.paper import PLANS, Plan, Setup, run_folder
-from tasso.paper.evaluation import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
-from tasso.paper.plans import SEED, TIMED, OfWidth, all_jobs, chosen
-from tasso.sweep import Job
-from tasso.sweep.carry_out import How
+from tasso.report.paper import PLANS, Plan, Setup, run_folder
+from tasso.report.paper.evaluation import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
+from tasso.training.learner import resolve
 from test_cli import as_words
 
 PAPER = Setup(common={"benchmark": "mtil", "data_root": "DATA"})
@@ -196,7 +196,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Plan], Setup, Pa
     """Calls of the report, which others test."""
     calls: list[tuple[list[Plan], Setup, Path]] = []
     monkeypatch.setattr(
-        "tasso.paper.evaluation.write", lambda plans, setup, out, **_: calls.append((plans, setup, out))
+        "tasso.report.paper.evaluation.write", lambda plans, setup, out, **_: calls.append((plans, setup, out))
     )
     return calls
 

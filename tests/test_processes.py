@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from tasso.config import from_dict
+from tasso.distributed import ALONE, Processes, check_divisible
 from tasso.errors import ConfigError, RunError
-from tasso.learner import Learner, learn, resolve
 from tasso.methods import METHODS
-from tasso.processes import ALONE, Processes, check_divisible
-from tasso.runs import RunFolder
+from tasso.training.learner import Learner, learn, resolve
+from tasso.training.run_folder import RunFolder
 from test_methods import options_for
 
 TESTS = Path(__file__).parent
@@ -29,9 +29,9 @@ CHILD = """
 import json, sys, torch
 torch.set_num_threads(1)
 from tasso.config import from_dict
-from tasso.learner import Learner, resolve
-from tasso.processes import processes
-from tasso.runs import RunFolder
+from tasso.training.learner import Learner, resolve
+from tasso.distributed import processes
+from tasso.training.run_folder import RunFolder
 among = processes(torch.device("cpu"))
 jobs = json.load(open(sys.argv[1]))
 found = {}
@@ -126,7 +126,7 @@ def test_a_run_of_two_goes_on_as_a_run_of_one(quick: dict[str, Any], tmp_path: P
     script.write_text(
         "import os, signal, sys, torch\n"
         "torch.set_num_threads(1)\n"
-        "from tasso.runs import RunFolder\n"
+        "from tasso.training.run_folder import RunFolder\n"
         "write = RunFolder.write_state\n"
         "def then_die(self, state, about):\n"
         "    write(self, state, about)\n"
@@ -176,7 +176,7 @@ def test_models_that_differ_are_noticed(tmp_path: Path) -> None:
     script.write_text(
         "import torch\n"
         "from tasso.errors import RunError\n"
-        "from tasso.processes import processes\n"
+        "from tasso.distributed import processes\n"
         "among = processes(torch.device('cpu'))\n"
         "same = {'A': torch.ones(3)}\n"
         "among.check_same(same, 'before')\n"

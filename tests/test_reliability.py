@@ -22,15 +22,15 @@ from torch import Tensor
 from bad_inputs import world
 from bad_inputs.case import carried_out
 from tasso.cli import main
-from tasso.clip import Clip
 from tasso.config import from_dict
 from tasso.errors import ModelError, RunError
 from tasso.files import write_atomically
-from tasso.learner import learn, save
 from tasso.methods import METHODS
 from tasso.methods.base import Batch, register
 from tasso.methods.finetune import FineTune
-from tasso.runs import RunFolder
+from tasso.models.clip import Clip
+from tasso.training.learner import learn, save
+from tasso.training.run_folder import RunFolder
 
 HALF = ("run", *world.LEARN, "--steps", "3", "--save-every", "1", "--out", "half")
 
@@ -268,7 +268,9 @@ def test_what_is_no_number_is_never_saved(
     where: dict[str, int], says: str, well: Path, fragile: type[Fragile], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("tasso.learner.NOTE_SECONDS", float("inf"))  # read where it is saved, however long that takes
+    monkeypatch.setattr(
+        "tasso.training.learner.NOTE_SECONDS", float("inf")
+    )  # read where it is saved, however long that takes
     learn(from_dict(options(well, tmp_path / "whole")))
     for key, value in where.items():
         monkeypatch.setattr(Fragile, key, value)
@@ -328,7 +330,7 @@ def test_debug_shows_where_an_error_happened(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_fault_of_tasso_is_told_as_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasso.metrics.metrics_of_file", lambda path: {}["matrix"])
+    monkeypatch.setattr("tasso.evaluation.metrics.metrics_of_file", lambda path: {}["matrix"])
     with pytest.raises(SystemExit) as stop:
         main(["metrics", "any.json"])
     assert stop.value.code == 70
@@ -338,7 +340,7 @@ def test_a_fault_of_tasso_is_told_as_one(capsys: pytest.CaptureFixture[str], mon
 
 
 def test_too_little_memory_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasso.metrics.metrics_of_file", lambda path: torch.empty(2**60))
+    monkeypatch.setattr("tasso.evaluation.metrics.metrics_of_file", lambda path: torch.empty(2**60))
     with pytest.raises(SystemExit) as stop:
         main(["metrics", "any.json"])
     assert stop.value.code == 2

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tasso.losses import selected_distances, teacher_preference
 from tasso.methods import build_method
+from tasso.methods.losses import selected_distances, teacher_preference
 from tasso.methods.snd import SelectAndDistill
 from test_methods import learner_for
 

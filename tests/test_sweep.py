@@ -20,13 +20,13 @@ from safetensors.torch import load_file
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError
-from tasso.learner import evaluate, learn, resolve
-from tasso.runs import MAY_CHANGE, RunFolder
-from tasso.sweep import Grid, Job, make_grid, parse_for, parse_values, read_grid
-from tasso.sweep.carry_out import How, carry_out, check, is_finished, log_file
-from tasso.sweep.jobs import distinct, resolved_identity
-from tasso.sweep.slots import devices_for, fitting, run_bytes
-from tasso.sweep.work import Work, perform
+from tasso.experiments.sweep import Grid, Job, make_grid, parse_for, parse_values, read_grid
+from tasso.experiments.sweep.carry_out import How, carry_out, check, is_finished, log_file
+from tasso.experiments.sweep.jobs import distinct, resolved_identity
+from tasso.experiments.sweep.slots import devices_for, fitting, run_bytes
+from tasso.experiments.sweep.work import Work, perform
+from tasso.training.learner import evaluate, learn, resolve
+from tasso.training.run_folder import MAY_CHANGE, RunFolder
 from test_cli import as_words
 
 TESTS = Path(__file__).parent
@@ -303,7 +303,7 @@ def test_timed_runs_come_last_and_have_the_machine_to_themselves(
     def record(works: list[Work], devices: list[str], stop: Any, report: Any, fresh: bool = False) -> None:
         calls.append(([work.name for work in works], devices, fresh))
 
-    monkeypatch.setattr("tasso.sweep.carry_out.run_local", record)
+    monkeypatch.setattr("tasso.experiments.sweep.carry_out.run_local", record)
     jobs = [Job({}, "timed"), Job({"seed": 1}), Job({"seed": 2}), Job({"seed": 1}, "timed")]
     summary = carry_out(jobs, tmp_path, How(at_once=2, device="cpu"))
     assert calls == [
@@ -381,7 +381,7 @@ def test_outcomes_are_told_and_logged(
             print("a last word")
             raise error
 
-        monkeypatch.setattr("tasso.learner.learn", fail)
+        monkeypatch.setattr("tasso.training.learner.learn", fail)
         outcome = perform(work_of(job, tmp_path))
         assert (outcome.status, outcome.unexpected) == (status, unexpected)
     text = log_file(tmp_path, job.name).read_text()
@@ -446,7 +446,7 @@ def same_results(jobs: list[Job], one: Path, other: Path) -> None:
 def test_a_sweep_survives_dying_workers_and_failing_runs(
     common: dict[str, Any], tmp_path: Path, deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasso.sweep.local.ATTEMPTS", 2)
+    monkeypatch.setattr("tasso.experiments.sweep.local.ATTEMPTS", 2)
     good = [job_of(common, seed) for seed in (1, 2)]
     failing, dying = job_of(common, rank=99), job_of(common, 13)
     plan_death(deaths, "worker", 9, ("worker", 1, 13, 9), ("politely", 3, 2, 1), seed=1)
@@ -461,7 +461,7 @@ def test_a_sweep_survives_dying_workers_and_failing_runs(
     assert str(log_file(tmp_path / "runs", failing.name)) in said
     assert "resuming eurosat at step 2" in log_file(tmp_path / "runs", good[0].name).read_text()
     same_results(good, tmp_path / "runs", left_alone(good, tmp_path / "alone"))
-    monkeypatch.setattr("tasso.sweep.carry_out.run_local", None)  # nobody is called for what is finished
+    monkeypatch.setattr("tasso.experiments.sweep.carry_out.run_local", None)  # nobody is called for what is finished
     again = carry_out(good, tmp_path / "runs", How(device="cpu"))
     assert (again.before, again.finished, again.failed) == (2, 0, {})
 
@@ -524,7 +524,7 @@ def test_a_sweep_that_is_stopped_and_killed_ends_like_one_left_alone(
 def cluster(deaths: Path) -> Iterator[Any]:
     """A real Ray cluster on this machine, whose workers know of planned deaths."""
     ray = pytest.importorskip("ray")
-    from tasso.sweep.on_ray import connected
+    from tasso.experiments.sweep.on_ray import connected
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
@@ -559,7 +559,7 @@ def test_jobs_of_submitit_that_die_go_on(
     common: dict[str, Any], tmp_path: Path, deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit")
-    monkeypatch.setattr("tasso.sweep.on_slurm.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("tasso.experiments.sweep.on_slurm.LOOK_SECONDS", 0.2)
     monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 1)  # for what a killed job never writes
     good = [job_of(common, 1)]
     plan_death(deaths, "worker", 9, seed=1)

@@ -26,13 +26,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from conftest import draw
+from tasso.data import atlas
+from tasso.data.images.decode import decode
 from tasso.errors import ConfigError, DataError, ModelError
-from tasso.images.decode import decode
-from tasso.synthetic import GENERATORS, STAND_INS, Generator, Pairs, build_generator
-from tasso.synthetic.diffusion import DiffusionGenerator
-from tasso.synthetic.drawn import subject
-from tasso.synthetic.retrieval import as_prompt
-from tasso.tasks import atlas
+from tasso.methods.synthetic import GENERATORS, STAND_INS, Generator, Pairs, build_generator
+from tasso.methods.synthetic.diffusion import DiffusionGenerator
+from tasso.methods.synthetic.drawn import subject
+from tasso.methods.synthetic.retrieval import as_prompt
 
 PROMPTS = ["a photo of a cat.", "a photo of a dog.", "a photo of a cat.", "a photo of a cow.", "a photo of a dog."]
 SEEDS = [420000001, 420000002, 420000003, 420000004, 420000005]
@@ -722,7 +722,7 @@ def test_a_small_corpus_starts_over(tmp_path: Path) -> None:
 
 
 def test_texts_are_encoded_once_and_names_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasso.synthetic.retrieval.CHUNK", 2)
+    monkeypatch.setattr("tasso.methods.synthetic.retrieval.CHUNK", 2)
     write_part(tmp_path, "corpus", [["cat"], ["cat"], ["dog.", "a dog runs over the grass"], ["cat", "hot dog"]])
     seen: list[Sequence[str]] = []
 

@@ -13,9 +13,9 @@ import pytest
 
 from conftest import write_data_set
 from tasso.config import RunConfig, from_dict
+from tasso.data import BENCHMARKS, load_sequence, order, rotation
+from tasso.data.annotated import read_annotated
 from tasso.errors import ConfigError, DataError
-from tasso.tasks import BENCHMARKS, load_sequence, order, rotation
-from tasso.tasks.annotated import read_annotated
 
 # The supplement's table of sequences, shortened to first letters that are unique.
 PAPER = {

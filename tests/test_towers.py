@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from conftest import TINY_CONFIG
-from tasso.clip import Clip
-from tasso.towers import attend, embed_pictures, embed_tokens, without_padding
+from tasso.models.clip import Clip
+from tasso.models.towers import attend, embed_pictures, embed_tokens, without_padding
 
 TEXTS = ["a cat.", "a photo of a dog in the grass", "x"]
 

@@ -14,7 +14,7 @@ from tasso import learner, tracking
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
-from tasso.learner import learn
+from tasso.training.learner import learn
 from test_cli import as_words
 
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from tasso.files import write_text
-from tasso.paper.arithmetic import FILE
-from tasso.paper.record import RECORD, read_record
+from tasso.report.paper.arithmetic import FILE
+from tasso.report.paper.record import RECORD, read_record
 
 
 def keep(source: Path, target: Path) -> int:

@@ -17,8 +17,8 @@ from pathlib import Path
 from PIL import Image
 
 from tasso.config import from_dict
-from tasso.images.decode import decode
-from tasso.tasks import ImageSet, load_sequence
+from tasso.data import ImageSet, load_sequence
+from tasso.data.images.decode import decode
 
 # What a user would call them, and the data sets of mtil-mini that they are.
 FOLDERS = {

@@ -7,7 +7,7 @@ of ``{"text": [...], "source": name}`` beside it.
 
     python tools/pretrain_nano.py prepare --teacher OLD --corpus A.npz B.npz --drawn 200000 --out data
     python tools/pretrain_nano.py train --data data --teacher OLD --init OLD --out nano
-    python tools/pretrain_nano.py evaluate --model nano OLD --tasks ZIPS --atlas tasso.tasks.atlas
+    python tools/pretrain_nano.py evaluate --model nano OLD --tasks ZIPS --atlas tasso.data.atlas
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_evaluate)
     parser.add_argument("--model", type=Path, nargs="+", required=True, help="model folders")
     parser.add_argument("--tasks", type=Path, help="folder of annotated zips")
-    parser.add_argument("--atlas", help="module with DOMAINS and render, e.g. tasso.tasks.atlas")
+    parser.add_argument("--atlas", help="module with DOMAINS and render, e.g. tasso.data.atlas")
     parser.add_argument("--template", default="a photo of a {}.", help="for the zips")
     parser.add_argument("--atlas-template", default="a photo of a {}.", help="for the drawn tasks")
     parser.add_argument("--limit", type=int, help="about this many test pictures a zip")

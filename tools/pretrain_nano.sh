@@ -42,7 +42,7 @@ fi
 
 if wants evaluate; then
   atlas=()
-  ((drawn > 0)) && atlas=(--atlas tasso.tasks.atlas)
+  ((drawn > 0)) && atlas=(--atlas tasso.data.atlas)
   tool evaluate --model "$out" "$teacher" --tasks "$tasks" "${atlas[@]}" --workers "$workers" \
     --json "$out/evaluation.json" | tee "$out/evaluation.txt"
 fi

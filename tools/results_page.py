@@ -21,13 +21,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tasso.paper.evidence import Evidence, gather
-from tasso.paper.figures import FOLDER, draw_figures
-from tasso.paper.plans import PLANS, SEQUENCES, Plan
-from tasso.paper.record import read_record
-from tasso.paper.report import verdict_table, write_again
+from tasso.experiments.plans import PLANS, SEQUENCES, Plan
 from tasso.report import combined_table, read_runs, to_markdown
 from tasso.report.collect import SETTINGS, RunResult, Setting
+from tasso.report.paper.evidence import Evidence, gather
+from tasso.report.paper.figures import FOLDER, draw_figures
+from tasso.report.paper.record import read_record
+from tasso.report.paper.report import verdict_table, write_again
 from tasso.report.tables import ZERO_SHOT
 
 ROOT = Path(__file__).parent.parent

@@ -14,7 +14,7 @@ from tasso.errors import TassoError
 from tasso.version import __version__
 
 if TYPE_CHECKING:
-    from tasso.trained import Run
+    from tasso.training.run import Run
 
 __all__ = ["TassoError", "__version__", "evaluate", "extend", "learn", "load"]
 
@@ -33,8 +33,8 @@ def learn(**options: Any) -> Run:
         TassoError: an option, a file or a run folder cannot be used as asked, or a loss is no longer finite.
     """
     from tasso.config import from_dict
-    from tasso.learner import learn as learn_sequence
-    from tasso.trained import Run
+    from tasso.training.learner import learn as learn_sequence
+    from tasso.training.run import Run
 
     config = from_dict(options, "learn")
     learn_sequence(config)
@@ -53,8 +53,8 @@ def extend(run: str | Path, tasks: Any, out: str | Path | None = None, **options
     Returns:
         The run over all tasks, earlier and new.
     """
-    from tasso.extension import extend as extend_run
-    from tasso.trained import Run
+    from tasso.training.extend import extend as extend_run
+    from tasso.training.run import Run
 
     return Run(extend_run(Path(run), tasks, Path(out) if out else None, options))
 
@@ -70,8 +70,8 @@ def evaluate(run: str | Path | None = None, after: str | None = None, **options:
     Returns:
         A dict with `tasks`, and the rows `mtil` and `mcil` in percent.
     """
-    from tasso.learner import evaluate as evaluate_model
-    from tasso.learner import evaluation_config
+    from tasso.training.learner import evaluate as evaluate_model
+    from tasso.training.learner import evaluation_config
 
     folder = Path(run) if run else None
     return evaluate_model(evaluation_config(options, folder, "evaluate"), folder, after)
@@ -86,6 +86,6 @@ def load(run: str | Path, *, after: str | None = None, device: str = "auto") -> 
             default the latest.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
     """
-    from tasso.trained import Run
+    from tasso.training.run import Run
 
     return Run(run, after=after, device=device)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from tasso.errors import ConfigError
 from tasso.files import read_yaml as read_yaml
-from tasso.places import parse_tasks
+from tasso.task_specs import parse_tasks
 
 Protocol = Literal["code", "paper"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]

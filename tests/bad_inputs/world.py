@@ -21,8 +21,8 @@ from bad_inputs.case import plain_logging
 from conftest import TINY_CONFIG, draw, write_data_set
 from tasso import learner
 from tasso.cli import parse_run_config
-from tasso.clip import NANO
-from tasso.engine import Training
+from tasso.models.clip import NANO
+from tasso.training.engine import Training
 
 # The tests' tiny CLIP with the vocabulary of nano, which is small: open_clip's own takes a tenth of a second to read.
 NANO_TEXTS = json.loads((NANO / "open_clip_config.json").read_text())["model_cfg"]["text_cfg"]

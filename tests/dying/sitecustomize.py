@@ -61,7 +61,7 @@ def patch(learner):
 
 class Patching(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name != "tasso.learner":
+        if name != "tasso.training.learner":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -78,7 +78,7 @@ class Patching(importlib.abc.MetaPathFinder):
 if DEATHS:
     sys.meta_path.insert(0, Patching())
 if FEW:
-    from tasso.tasks import drawn
+    from tasso.data import drawn
 
     drawn.PER_CLASS["train"] = int(FEW)
 if DEATHS or FEW:

@@ -19,9 +19,9 @@ BENCH_OPTIONS = (
 
 def bench(words: list[str]) -> None:
     """tasso bench WHAT, or tasso bench --check"""
-    from tasso.bench import BENCHES, measure
-    from tasso.bench.budget import SHIPPED, compare, read_budget
-    from tasso.bench.table import show
+    from tasso.experiments.bench import BENCHES, measure
+    from tasso.experiments.bench.budget import SHIPPED, compare, read_budget
+    from tasso.experiments.bench.table import show
 
     what = words[0] if words and not words[0].startswith("-") else ""
     if what and what not in BENCHES:

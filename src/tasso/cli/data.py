@@ -39,8 +39,8 @@ def data(words: list[str]) -> None:
 
 def data_prepare(words: list[str]) -> None:
     """tasso data prepare NAME …"""
-    from tasso.datasets import RECIPES
-    from tasso.datasets.prepare import Names, Options, outcome_json, outcome_lines, plan, prepare
+    from tasso.data.prepare import RECIPES
+    from tasso.data.prepare.prepare import Names, Options, outcome_json, outcome_lines, plan, prepare
 
     parser = new_parser("tasso data prepare", "Get, unpack and annotate the paper's data sets.")
     parser.add_argument("names", type=str, nargs="+", help=f"all, or some of: {', '.join(RECIPES)}")
@@ -80,7 +80,7 @@ CHECK_OPTIONS = (
 
 def data_check(words: list[str]) -> None:
     """tasso data check"""
-    from tasso.datasets.check import check, report_lines
+    from tasso.report.data_check import check, report_lines
 
     parser = new_parser(
         "tasso data check", "Sizes, pictures and class names of a benchmark; with a model, its accuracy."
@@ -104,8 +104,8 @@ def data_check(words: list[str]) -> None:
 
 def data_pack(words: list[str]) -> None:
     """tasso data pack"""
-    from tasso.images import open_packs, thread_pool
-    from tasso.tasks import load_sequence
+    from tasso.data import load_sequence
+    from tasso.data.images import open_packs, thread_pool
 
     parser = new_parser("tasso data pack", "Decode each picture of a benchmark once: training, test and reference.")
     parser.add_argument("--verify", type=bool, default=False, help="compare all packed pixels with their checksums")

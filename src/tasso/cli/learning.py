@@ -16,7 +16,7 @@ log = logging.getLogger("tasso")
 
 def run(words: list[str]) -> None:
     """tasso run"""
-    from tasso.learner import learn
+    from tasso.training.learner import learn
 
     config = parse_run_config("tasso run", words)
     learn(config)
@@ -25,8 +25,8 @@ def run(words: list[str]) -> None:
 
 def extend(words: list[str]) -> None:
     """tasso extend RUN --tasks …"""
-    from tasso.extension import OPTIONS
-    from tasso.extension import extend as extend_run
+    from tasso.training.extend import OPTIONS
+    from tasso.training.extend import extend as extend_run
 
     parser = new_parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
     parser.add_argument("run", type=Path, help="the finished run")
@@ -51,8 +51,8 @@ def _print_run(folder: Path) -> None:
 
 def evaluate(words: list[str]) -> None:
     """tasso eval"""
-    from tasso.learner import EVALUATION_OPTIONS, evaluation_config
-    from tasso.learner import evaluate as evaluate_model
+    from tasso.training.learner import EVALUATION_OPTIONS, evaluation_config
+    from tasso.training.learner import evaluate as evaluate_model
 
     parser = new_parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
     parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")
@@ -83,7 +83,7 @@ def _print_rows(result: dict[str, Any]) -> None:
 
 def metrics(words: list[str]) -> None:
     """tasso metrics FILE"""
-    from tasso.metrics import metrics_of_file
+    from tasso.evaluation.metrics import metrics_of_file
 
     parser = new_parser("tasso metrics", "Metrics as JSON.")
     parser.add_argument("file", type=Path, help='run folder, results.json, or {"zero_shot": […], "matrix": [[…], …]}')

@@ -24,16 +24,16 @@ from tasso.config import RunConfig
 from tasso.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tasso.sweep.carry_out import Summary
-    from tasso.sweep.how import How
+    from tasso.experiments.sweep.carry_out import Summary
+    from tasso.experiments.sweep.how import How
 
 log = logging.getLogger("tasso")
 
 
 def sweep(words: list[str]) -> None:
     """tasso sweep"""
-    from tasso.sweep import COMMON, make_grid, parse_for, parse_values, read_grid
-    from tasso.sweep.carry_out import carry_out, check
+    from tasso.experiments.sweep import COMMON, make_grid, parse_for, parse_values, read_grid
+    from tasso.experiments.sweep.carry_out import carry_out, check
 
     parser = new_parser("tasso sweep", "Learn many runs: methods × sequences × seeds × options.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run folders")
@@ -63,9 +63,9 @@ def sweep(words: list[str]) -> None:
 
 def paper(words: list[str]) -> None:
     """tasso paper PLAN …"""
-    from tasso.paper import PLANS
-    from tasso.paper.plans import chosen
-    from tasso.sweep import COMMON, parse_for
+    from tasso.experiments.plans import chosen
+    from tasso.experiments.sweep import COMMON, parse_for
+    from tasso.report.paper import PLANS
 
     parser = new_parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
     parser.add_argument("plans", type=str, nargs="*", help=f"all, or some of: {', '.join(PLANS)}")
@@ -92,13 +92,13 @@ def paper(words: list[str]) -> None:
     common = only_given(values, shared)
     given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
     if values["runs"] and not given:
-        from tasso.paper.report import write_again
+        from tasso.report.paper.report import write_again
 
         write_again(plans, values["runs"], values["out"], figures=values["figures"])
         print(f"report: {values['out'] / 'index.html'}")
         return
-    from tasso.paper.evaluation import cost_of, make_setup, run_plans
-    from tasso.paper.report import write
+    from tasso.report.paper.evaluation import cost_of, make_setup, run_plans
+    from tasso.report.paper.report import write
 
     setup = make_setup(
         common,
@@ -162,7 +162,7 @@ def report(words: list[str]) -> None:
 
 def demo(words: list[str]) -> None:
     """tasso demo"""
-    from tasso.demo import run_demo, run_full_demo
+    from tasso.cli.demo import run_demo, run_full_demo
     from tasso.report import print_table
 
     parser = new_parser("tasso demo", "Learn drawn tasks with fine-tuning and with TASSO, and compare what is kept.")
@@ -183,7 +183,7 @@ def demo(words: list[str]) -> None:
 
 def _add_how(parser: ArgumentParser) -> None:
     """Options about who carries runs out."""
-    from tasso.sweep.how import Engine, Keep
+    from tasso.experiments.sweep.how import Engine, Keep
 
     parser.add_argument("--for", nargs="+", action="append", default=[], help="METHOD KEY=VALUE …: for one method only")
     parser.add_argument("--jobs", type=int | None, default=None, help="runs at once on each GPU, or on the CPU")
@@ -195,8 +195,8 @@ def _add_how(parser: ArgumentParser) -> None:
 
 
 def _how(values: dict[str, Any], common: Mapping[str, Any]) -> How:
-    from tasso.sweep import parse_values
-    from tasso.sweep.how import How
+    from tasso.experiments.sweep import parse_values
+    from tasso.experiments.sweep.how import How
 
     return How(
         engine=values["engine"],

@@ -27,10 +27,10 @@ log = logging.getLogger("tasso")
 
 def classify(words: list[str]) -> None:
     """tasso classify RUN PICTURE …"""
-    from tasso.guesses import MEANING
-    from tasso.pictures import find_pictures
+    from tasso.data.images.files import find_pictures
+    from tasso.evaluation.predict import MEANING
     from tasso.progress import progress
-    from tasso.trained import Run
+    from tasso.training.run import Run
 
     parser = new_parser("tasso classify", "What a run's model says about pictures.")
     parser.add_argument("run", type=Path, help="run folder")
@@ -84,7 +84,8 @@ def serve(words: list[str]) -> None:
 
 def export(words: list[str]) -> None:
     """tasso export RUN"""
-    from tasso.export import FORMATS, export_model, open_source
+    from tasso.models.export import FORMATS, export_model
+    from tasso.training.source import open_source
 
     parser = new_parser("tasso export", "Write a model as a folder that other libraries load.")
     parser.add_argument("folder", type=Path | None, nargs="?", default=None, help="run folder")
@@ -104,8 +105,8 @@ def export(words: list[str]) -> None:
 
 def merge(words: list[str]) -> None:
     """tasso merge A B"""
-    from tasso.learner import EVALUATION_OPTIONS
-    from tasso.merge import merge_into, sweep_between
+    from tasso.report.merging import merge_into, sweep_between
+    from tasso.training.learner import EVALUATION_OPTIONS
 
     parser = new_parser("tasso merge", "The weights (1 − α)·A + α·B of two models, and the accuracy along the way.")
     for name in ("a", "b"):

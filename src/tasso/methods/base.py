@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from tasso.clip import Clip, mean_of_templates, prompts
 from tasso.config import Protocol, check_types, coerce
+from tasso.data import ImageSet, Task
+from tasso.data.images import Pixels, Seen, View
 from tasso.errors import ConfigError
-from tasso.images import Pixels, Seen, View
-from tasso.inference import Inference
-from tasso.tasks import ImageSet, Task
+from tasso.models.clip import Clip, mean_of_templates, prompts
+from tasso.models.inference import Inference
 
 Towers = Literal["visual", "both", "none"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import open_clip
 import torch
 
-from tasso.clip import Clip, ModelSpec
-from tasso.images import Preprocess
+from tasso.data.images import Preprocess
 from tasso.methods.base import METHODS, numbers
+from tasso.models.clip import Clip, ModelSpec
 
 TRAINS = {"visual": "image tower", "both": "both towers", "none": "added modules only"}
 MEASURE = "ViT-B-16-quickgelu"

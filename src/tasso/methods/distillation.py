@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from tasso.config import option, require
-from tasso.losses import cross_entropy, distillation_both_ways
 from tasso.methods.base import Method, Towers
+from tasso.methods.losses import cross_entropy, distillation_both_ways
 
 
 @dataclass

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from tasso.config import option, require
-from tasso.losses import cross_entropy
 from tasso.methods.base import Batch, Method, Towers, register
+from tasso.methods.losses import cross_entropy
 
 
 @register("finetune")

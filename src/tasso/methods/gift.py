@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.clip import Clip, prompts
 from tasso.config import known, option, require
+from tasso.data import ImageSet
 from tasso.errors import ConfigError
-from tasso.losses import (
+from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
+from tasso.methods.distillation import LogitDistillation
+from tasso.methods.losses import (
     alignment,
     distillation_both_ways,
     fisher_weights,
@@ -25,11 +27,9 @@ from tasso.losses import (
     weighted_shift,
     with_known_gradient,
 )
-from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
-from tasso.methods.distillation import LogitDistillation
+from tasso.methods.synthetic import STAND_INS, Generator, Request, build_generator
+from tasso.models.clip import Clip, prompts
 from tasso.progress import progress
-from tasso.synthetic import STAND_INS, Generator, Request, build_generator
-from tasso.tasks import ImageSet
 
 
 @register("gift")

@@ -16,16 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.clip import Clip, FrozenImageEncoder, mean_of_templates, prompts
 from tasso.config import known, option, require
+from tasso.data import ImageSet, joined
+from tasso.data.images import Pixels
 from tasso.errors import RunError
-from tasso.images import Pixels
-from tasso.inference import Embedded, Inference, Templates
-from tasso.losses import cross_entropy
 from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
 from tasso.methods.distillation import LogitDistillation
+from tasso.methods.losses import cross_entropy
+from tasso.models.clip import Clip, FrozenImageEncoder, mean_of_templates, prompts
+from tasso.models.inference import Embedded, Inference, Templates
 from tasso.progress import progress
-from tasso.tasks import ImageSet, joined
 
 log = logging.getLogger("tasso")
 

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tasso.clip import Clip
 from tasso.methods.base import Batch, Extras, TaskInfo, Wanted, numbers, register
 from tasso.methods.distillation import LogitDistillation
+from tasso.models.clip import Clip
 
 
 @register("lwf")

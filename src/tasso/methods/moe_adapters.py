@@ -14,17 +14,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tasso.clip import Clip
 from tasso.config import known, option, require
 from tasso.errors import ConfigError, RunError
-from tasso.inference import Inference
-from tasso.losses import cross_entropy
 from tasso.methods.base import Batch, Extras, Group, Method, RunInfo, TaskInfo, Towers, Wanted, register
+from tasso.methods.losses import cross_entropy
 from tasso.methods.moe.adapters import PLAIN, Adapters, Design, find_sites, fitting
 from tasso.methods.moe.experts import expert_shapes
 from tasso.methods.moe.features import ALEXNET_DIM, Kind, alexnet_file, load_alexnet
 from tasso.methods.moe.routed import RoutedInference
 from tasso.methods.moe.selector import Recipe, TaskSelector
+from tasso.models.clip import Clip
+from tasso.models.inference import Inference
 
 log = logging.getLogger("tasso")
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tasso.clip import Clip, FrozenImageEncoder
 from tasso.config import known, option, require
-from tasso.losses import Selection, cross_entropy, selected_distances, teacher_preference
 from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Wanted, numbers, register
+from tasso.methods.losses import Selection, cross_entropy, selected_distances, teacher_preference
+from tasso.models.clip import Clip, FrozenImageEncoder
 
 
 @register("snd")

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from tasso.clip import Clip, FrozenImageEncoder
 from tasso.config import known, option, require
 from tasso.errors import ConfigError
-from tasso.losses import Angle, Distance, cross_entropy, distance
 from tasso.methods.base import Batch, Extras, Group, Method, TaskInfo, Wanted, cosine, numbers, register
-from tasso.subspace import Orthonormalisation, inside, orthonormal, outside, spanning
+from tasso.methods.losses import Angle, Distance, cross_entropy, distance
+from tasso.methods.subspace import Orthonormalisation, inside, orthonormal, outside, spanning
+from tasso.models.clip import Clip, FrozenImageEncoder
 
 
 @register("tasso")

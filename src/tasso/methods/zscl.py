@@ -14,14 +14,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tasso.clip import Clip, FrozenImageEncoder, prompts
 from tasso.config import option, require
+from tasso.data.images import Pixels, Seen, View
 from tasso.errors import ConfigError
-from tasso.images import Pixels, Seen, View
-from tasso.inference import Inference
-from tasso.losses import squared_shift
 from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
 from tasso.methods.distillation import LogitDistillation
+from tasso.methods.losses import squared_shift
+from tasso.models.clip import Clip, FrozenImageEncoder, prompts
+from tasso.models.inference import Inference
 from tasso.progress import progress
 
 log = logging.getLogger("tasso")

@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 
 from tasso.errors import ConfigError
-from tasso.trained import Run
+from tasso.training.run import Run
 
 MIB = 1024 * 1024
 

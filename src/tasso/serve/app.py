@@ -16,9 +16,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tasso.data.images.files import read_upload
 from tasso.errors import ConfigError, DataError, TassoError
-from tasso.guesses import Candidates
-from tasso.pictures import read_upload
+from tasso.evaluation.predict import Candidates
 from tasso.serve.models import Models
 
 PAGE = Path(__file__).parent / "page"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasso.guesses import MEANING, Candidates, Guesser, Prediction, candidates
+from tasso.data.task import Array
+from tasso.evaluation.predict import MEANING, Candidates, Guesser, Prediction, candidates
 from tasso.progress import progress
-from tasso.tasks.task import Array
-from tasso.trained import Run
+from tasso.training.run import Run
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import torch
 from open_clip.transformer import CustomResidualAttentionBlock, ResidualAttentionBlock
 from torch import Tensor, nn
 
-from tasso.clip import Clip
+from tasso.distributed import ALONE, Processes
 from tasso.errors import ConfigError, RunError
 from tasso.methods.moe.experts import choose_experts, draw_experts, expert_shapes, mix_experts, most_chosen
-from tasso.processes import ALONE, Processes
+from tasso.models.clip import Clip
 
 PLAIN = -1  # the route of a sample that meets no experts
 

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasso.clip import Clip
+from tasso.data.images import Indices, Pixels
 from tasso.errors import ModelError
-from tasso.images import Indices, Pixels
-from tasso.inference import EMBED_BATCH
 from tasso.methods.moe.adapters import fitting
+from tasso.models.clip import Clip
+from tasso.models.inference import EMBED_BATCH
 
 Kind = Literal["alexnet", "clip"]
 

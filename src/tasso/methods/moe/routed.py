@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasso.clip import Clip
-from tasso.inference import Embedded, Inference, Templates, for_each
 from tasso.methods.moe.adapters import PLAIN, Adapters
 from tasso.methods.moe.selector import TaskSelector
+from tasso.models.clip import Clip
+from tasso.models.inference import Embedded, Inference, Templates, for_each
 
 SHARED_BATCH = 128
 

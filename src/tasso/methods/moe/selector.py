@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasso.clip import Clip
+from tasso.data.images import Indices, Pixels
 from tasso.errors import RunError
-from tasso.images import Indices, Pixels
 from tasso.methods.moe.adapters import PLAIN, fitting
 from tasso.methods.moe.features import AlexNetFeatures, ClipFeatures, FeatureReader, Features, Kind, alexnet_file
+from tasso.models.clip import Clip
 from tasso.progress import progress
 
 # Its authors' code.

@@ -1,0 +1,145 @@
+"""The whole idea in three minutes: a small CLIP learns drawn tasks one after the other, once by plain fine-tuning and
+once with TASSO, and a page shows what each of them kept."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from tasso.config import RunConfig, from_dict
+from tasso.data import BENCHMARKS, atlas
+from tasso.data.sequences import order
+from tasso.errors import RunError
+from tasso.experiments.plans import Plan, Setup
+from tasso.experiments.sweep.carry_out import How, Summary
+from tasso.methods import METHODS
+from tasso.report import Gallery, RunResult, Table, combined_table, read_run, write_page
+from tasso.report.paper.evaluation import chosen, make_setup, run_plans
+from tasso.report.paper.evidence import gather
+from tasso.report.paper.shown import shown_runs
+from tasso.training.learner import learn
+
+log = logging.getLogger("tasso")
+
+# Sized for two CPU cores. The learning rate is the one that is best for fine-tuning (results/README.md shows all that
+# were tried): the comparison is not won by weakening the other side.
+QUICK: dict[str, Any] = {
+    "limit_tasks": 5,
+    "steps": 20,
+    "batch_size": 16,
+    "reference_batch_size": 12,
+    "reference_images": 1000,
+    "test_per_class": 6,
+    "lr": 1e-4,
+}
+METHODS_SHOWN = ("finetune", "tasso")
+RANK = 72
+
+# With --full: the paper's plans that eight runs on S1 are enough for. Learning rates are those of `tasso paper`.
+FULL: dict[str, Any] = {"steps": 150}
+FULL_FOR: dict[str, dict[str, Any]] = {}
+FULL_PLANS = ("main", "matrices", "alignment", "datasets", "sequences")
+
+
+INTRO = (
+    "A small CLIP model learns drawn image-classification tasks one after the other. After each task it is "
+    "tested on all of them: those it has learned, to see what it forgot, and those still to come, to see what "
+    "is left of its zero-shot ability. All pictures are drawn by code."
+)
+
+
+def demo_config(method: str, out: Path, seed: int) -> RunConfig:
+    """The demo's run of one method; both get the same steps and pictures."""
+    hyper: dict[str, Any] = {"name": method, **({"rank": RANK} if method == "tasso" else {})}
+    shared = {"benchmark": "atlas", "model": "nano", "seed": seed}
+    return from_dict({**shared, **QUICK, "method": hyper, "label": METHODS[method].title, "out": str(out / method)})
+
+
+def run_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path]:
+    """Run the demo (or what is left of it) and write its page; returns the table, what it means, and the page."""
+    results = []
+    for name in METHODS_SHOWN:
+        log.info("learning with %s", METHODS[name].title)
+        config = demo_config(name, out, seed)
+        learn(config)
+        results.append(read_run(config.out))
+    sentence = meaning(results)
+    page = write_page(
+        results,
+        out / "report.html",
+        title="tasso demo",
+        intro=INTRO,
+        gallery=gallery(results[0].tasks),
+        sentence=sentence,
+    )
+    return combined_table(results), sentence, page
+
+
+def full_plans(seed: int) -> tuple[list[Plan], Setup]:
+    """Eight methods on S1 of all drawn domains, and every plan that these runs can fill."""
+    common = {"benchmark": "atlas", "model": "nano", **FULL}
+    setup = make_setup(common, by_method=FULL_FOR, main_seeds=(seed,), sequences=("S1",))
+    return [replace(plan, seeds=(seed,)) for plan in chosen(FULL_PLANS)], setup
+
+
+def run_full_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path, Summary]:
+    """The same with all domains and methods, and the report of `tasso paper`."""
+    plans, setup = full_plans(seed)
+    tasks = order(BENCHMARKS["atlas"].tasks, "S1", FULL.get("limit_tasks"))
+    summary = run_plans(plans, setup, out, How(), gallery=gallery(tasks), lead=meaning)
+    if summary.stopped:
+        raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
+    runs = shown_runs(gather(plans, setup, out / "runs"))
+    sentence = meaning(runs)
+    if not sentence:
+        raise RunError("\n".join(summary.lines()))
+    return combined_table(runs), sentence, out / "index.html", summary
+
+
+def meaning(results: Sequence[RunResult]) -> str:
+    """What the runs show about TASSO beside fine-tuning, with their own numbers; nothing if one of them is missing."""
+    by_method = {result.method: result.setting("mtil").metrics for result in results}
+    if not set(METHODS_SHOWN) <= set(by_method):
+        return ""
+    plain, ours = by_method["finetune"], by_method["tasso"]
+    return (
+        f"After {len(results[0].tasks)} tasks learned one after the other, plain fine-tuning {_lost(plain)}; "
+        f"TASSO {_lost(ours)}, and ends at {_value(ours, 'accuracy'):.1f} % accuracy against "
+        f"{_value(plain, 'accuracy'):.1f} %."
+    )
+
+
+def _lost(metrics: Mapping[str, float | None]) -> str:
+    """How much was forgotten, and what became of the zero-shot ability (both are signed)."""
+    forgotten, degraded = _value(metrics, "forgetting"), _value(metrics, "zero_shot_degradation")
+    ability = f"lost {degraded:.1f} points" if degraded > 0 else f"gained {-degraded:.1f} points"
+    return f"has forgotten {forgotten:.1f} points of what it had learned and {ability} on tasks still to come"
+
+
+def _value(metrics: Mapping[str, float | None], key: str) -> float:
+    value = metrics[key]
+    assert value is not None, "the demo learns several tasks, so every metric is there"
+    return value
+
+
+def gallery(tasks: Sequence[str]) -> Gallery:
+    """One picture a class, as the model sees it."""
+    return {
+        name: [
+            (class_name, _png(atlas.render(name, label, 0, split="test")))
+            for label, class_name in enumerate(atlas.DOMAINS[name].class_names)
+        ]
+        for name in tasks
+    }
+
+
+def _png(pixels: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()

@@ -1,0 +1,178 @@
+"""Reads the authors' layout: images/ and *_annotations.json, in a folder or in a zip."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasso.data.task import ImageSet, Source, Task
+from tasso.errors import DataError
+from tasso.files import parse_json
+
+SPLITS = ("train", "val", "test")
+
+
+class FolderSource:
+    """Pictures below a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def read(self, key: str) -> bytes:
+        return (self.root / key).read_bytes()
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        return [key for key in keys if not self._has(key)]
+
+    def _has(self, key: str) -> bool:
+        try:
+            return (self.root / key).is_file()
+        except (OSError, ValueError):  # no file has such a name
+            return False
+
+    def describe(self, key: str) -> str:
+        return str(self.root / key)
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        """Size and time of the last change."""
+        files = [(self.root / key).stat() for key in keys]
+        return [f"{file.st_size} {file.st_mtime_ns}" for file in files]
+
+
+class ZipSource:
+    """Pictures inside a zip, read straight from it. ZipFile serialises the readers of several threads itself."""
+
+    def __init__(self, archive: Path, opened: zipfile.ZipFile, prefix: str) -> None:
+        self.archive, self.zip, self.prefix = archive, opened, prefix
+
+    def read(self, key: str) -> bytes:
+        return self.zip.read(self.prefix + key)
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        present = self.zip.NameToInfo
+        return [key for key in keys if self.prefix + key not in present]
+
+    def describe(self, key: str) -> str:
+        return f"{self.archive}:{self.prefix}{key}"
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        """Size and checksum, which the zip has at hand."""
+        entries = [self.zip.getinfo(self.prefix + key) for key in keys]
+        return [f"{entry.file_size} {entry.CRC:08x}" for entry in entries]
+
+
+def read_annotated(root: Path, name: str, prefix: str | None = None) -> Task:
+    """The task `name` from ROOT/name/ or ROOT/name.zip.
+
+    Args:
+        root: the folder with all data sets.
+        name: the data set's folder or zip.
+        prefix: the annotation file is `<prefix>_annotations.json`; None takes the only one there is.
+    """
+    source, text, file = _open(root, name, prefix)
+    try:
+        document = parse_json(text)
+    except ValueError as error:
+        raise DataError(f"{file}: not valid JSON: {error}") from None
+    class_names = _class_names(document, file)
+    splits = _splits(document, file)
+    sets = {split: _image_set(splits.get(split, []), split, source, len(class_names), file) for split in SPLITS}
+    return Task(name, class_names, sets["train"], sets["val"], sets["test"])
+
+
+def check_files(images: ImageSet, what: str) -> None:
+    """Every picture is there; the error names the first that is not and counts the rest."""
+    if missing := images.source.missing(images.keys):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise DataError(f"{what}: picture missing: {images.source.describe(missing[0])}{more}")
+
+
+PREPARE = "The data sets of the paper (mtil) are made ready by tasso data prepare all --root"
+
+
+def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
+    """Picture source, text of the annotation file, and that file's name for messages.
+
+    A folder goes before a zip, if it has annotations: an unpacked copy may have been mended by hand.
+    """
+    folder, archive = root / name, root / f"{name}.zip"
+    unpacked = sorted(folder.glob("*annotations.json"))
+    if unpacked or (folder.is_dir() and not archive.is_file()):
+        file = _only(unpacked, folder, prefix)
+        return FolderSource(folder / "images"), _text(file.read_bytes(), str(file)), str(file)
+    if archive.is_file():
+        try:
+            opened = zipfile.ZipFile(archive)
+        except zipfile.BadZipFile:
+            raise DataError(f"{archive}: not a zip file") from None
+        inside = [Path(entry) for entry in opened.namelist() if entry.endswith("annotations.json")]
+        entry = _only(inside, archive, prefix)
+        place = "" if entry.parent == Path() else f"{entry.parent.as_posix()}/"
+        where = f"{archive}:{entry.as_posix()}"
+        return ZipSource(archive, opened, f"{place}images/"), _text(opened.read(entry.as_posix()), where), where
+    raise DataError(
+        f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists. {PREPARE} {root}"
+    )
+
+
+def _text(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 text: {error}") from None
+
+
+def _only(candidates: list[Path], place: Path, prefix: str | None) -> Path:
+    wanted = f"{prefix}_annotations.json" if prefix else "*_annotations.json"
+    exact = [path for path in candidates if prefix and path.name == wanted]
+    if found := exact or candidates:
+        if len(found) == 1:
+            return found[0]
+        raise DataError(f"{place}: several annotation files ({', '.join(p.name for p in found)}), expected {wanted}")
+    raise DataError(f"{place}: annotation file {wanted} not found. {PREPARE} {place.parent}")
+
+
+def _class_names(document: Any, file: str) -> tuple[str, ...]:
+    names = document.get("class_names") if isinstance(document, dict) else None
+    if not isinstance(names, list) or not names:
+        raise DataError(f"{file}: 'class_names' must be a list of names")
+    first: dict[str, int] = {}
+    for label, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            raise DataError(f"{file}: class_names[{label}] is empty or not text: {name!r}")
+        if (seen := first.setdefault(name.strip(), label)) != label:
+            raise DataError(f"{file}: class_names[{label}] repeats class_names[{seen}]: {name!r}")
+    return tuple(names)
+
+
+def _splits(document: Any, file: str) -> dict[str, Any]:
+    splits = document.get("data")
+    if not isinstance(splits, dict) or not isinstance(splits.get("train"), list):
+        raise DataError(f"{file}: 'data' must hold the lists 'train', 'val' and 'test'")
+    if unknown := sorted(set(splits) - set(SPLITS)):
+        raise DataError(f"{file}: data.{unknown[0]} is not one of train, val, test")
+    for split, entries in splits.items():
+        if not isinstance(entries, list):
+            raise DataError(f"{file}: data.{split} must be a list, not {entries!r}")
+    return splits
+
+
+def _image_set(entries: Any, split: str, source: Source, classes: int, file: str) -> ImageSet:
+    keys: list[str] = []
+    labels: list[int] = []
+    for index, entry in enumerate(entries):
+        where = f"{file}: data.{split}[{index}]"
+        if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+            raise DataError(f"{where}: expected [path, label], found {entry!r}")
+        path, label = entry
+        if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < classes:
+            raise DataError(f"{where}: label {label!r} is not one of 0 … {classes - 1}")
+        if not path or path.startswith("/") or ".." in Path(path).parts:
+            raise DataError(f"{where}: path {path!r} does not lie in the images folder")
+        keys.append(path)
+        labels.append(label)
+    return ImageSet(source, tuple(keys), np.asarray(labels, dtype=np.int64))

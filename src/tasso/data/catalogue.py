@@ -1,0 +1,271 @@
+"""The benchmarks: which data sets, where they lie, how large they must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tasso.config import RunConfig, read_templates
+from tasso.data import drawn
+from tasso.data.annotated import PREPARE, check_files, read_annotated
+from tasso.data.readers import few, load_own, pictures_below
+from tasso.data.sequences import order
+from tasso.data.task import ImageSet, Task, TaskSequence
+from tasso.errors import ConfigError, DataError
+from tasso.task_specs import names_catalogue
+
+log = logging.getLogger("tasso")
+
+DRAWN_REFERENCE = (
+    "reference: atlas is drawn by code and looks like no photograph. The model is held where it is compared with its "
+    "teacher, so expect it to forget more than with photographs; how much more has not been measured. Any folder of "
+    "varied photographs is better: --reference FOLDER"
+)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set of a benchmark in the authors' layout, with the sizes it must have."""
+
+    name: str
+    prefix: str
+    classes: int
+    train: int
+    test: int
+
+    def load(self, root: Path, check_counts: bool) -> Task:
+        """Read and check it."""
+        task = read_annotated(root, self.name, self.prefix)
+        found = (len(task.class_names), len(task.train), len(task.test))
+        expected = (self.classes, self.train, self.test)
+        if check_counts and found != expected:
+            raise DataError(
+                f"{self.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test pictures, "
+                f"found {found[0]}, {found[1]} and {found[2]} in {root}. Use --check-counts false to go on with these"
+            )
+        return task
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A catalogue entry. `load_task` and `load_reference` take the data root and whether to check counts; the latter
+    gives the pictures and the class names of their data set. `data_sets` are the tasks' in order, with their sizes."""
+
+    name: str
+    summary: str
+    data_sets: tuple[DataSet, ...]
+    reference: DataSet
+    needs_root: bool
+    load_task: Callable[[str, Path, bool], Task]
+    load_reference: Callable[[Path, bool], tuple[ImageSet, tuple[str, ...]]]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(data_set.name for data_set in self.data_sets)
+
+
+def _annotated(name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool) -> Benchmark:
+    by_name = {data_set.name: data_set for data_set in data_sets}
+
+    def load_task(task: str, root: Path, check_counts: bool) -> Task:
+        return by_name[task].load(root, check_counts)
+
+    def load_reference(root: Path, check_counts: bool) -> tuple[ImageSet, tuple[str, ...]]:
+        # The full ImageNet list may have any length: a subset of it is drawn.
+        task = reference.load(root, check_counts and exact)
+        return task.train, task.class_names
+
+    return Benchmark(name, summary, tuple(data_sets), reference, True, load_task, load_reference)
+
+
+# Sizes: the paper's table of data sets.
+MTIL_DATA_SETS = [
+    DataSet("fgvc-aircraft", "aircraft", 100, 3334, 3333),
+    DataSet("dtd", "dtd", 47, 2820, 1692),
+    DataSet("eurosat", "eurosat", 10, 13500, 8100),
+    DataSet("flowers-102", "flowers102", 102, 4093, 2463),
+    DataSet("food-101", "food101", 101, 50500, 30300),
+    DataSet("oxford-pets", "oxfordpets", 37, 2944, 3669),
+    DataSet("stanford-cars", "stanfordcars", 196, 6509, 8041),
+    DataSet("ucf-101", "ucf101", 101, 7639, 3783),
+]
+MTIL = _annotated(
+    "mtil",
+    "the paper's eight data sets, ImageNet as reference",
+    MTIL_DATA_SETS,
+    DataSet("imagenet", "imagenet", 1000, 1_281_167, 50_000),
+    exact=False,
+)
+
+MTIL_MINI = _annotated(
+    "mtil-mini",
+    "the same domains at 64 × 64, actions in the place of UCF-101, Tiny-ImageNet as reference",
+    [
+        DataSet("fgvc-aircraft", "aircraft", 100, 3334, 3333),
+        DataSet("dtd", "dtd", 10, 600, 360),
+        DataSet("eurosat", "eurosat", 10, 5000, 3000),
+        DataSet("flowers-102", "flowers102", 102, 4091, 2454),
+        DataSet("food-101", "food101", 101, 6060, 3030),
+        DataSet("oxford-pets", "oxfordpets", 37, 2944, 3669),
+        DataSet("stanford-cars", "stanfordcars", 196, 4481, 2844),
+        DataSet("actions", "actions", 37, 3700, 1850),
+    ],
+    DataSet("imagenet", "imagenet", 200, 10_000, 0),
+    exact=True,
+)
+
+ATLAS = Benchmark(
+    "atlas",
+    "eight domains drawn by code: nothing to download",
+    tuple(DataSet(name, "", *drawn.sizes(name)) for name in drawn.task_names()),
+    DataSet("scenes", "", 0, drawn.REFERENCE_IMAGES, 0),
+    False,
+    lambda name, root, check: drawn.load_task(name),
+    lambda root, check: drawn.load_reference(),
+)
+
+BENCHMARKS = {benchmark.name: benchmark for benchmark in (MTIL, MTIL_MINI, ATLAS)}
+
+
+def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequence:
+    """Read and check everything the run will need, before anything is trained."""
+    tasks = tuple(_load_task(name, config) for name in task_order(config))
+    if config.test_per_class:
+        tasks = tuple(dataclasses.replace(t, test=first_of_each(t.test, config.test_per_class)) for t in tasks)
+    if config.shots:
+        tasks = tuple(dataclasses.replace(t, train=few(t.train, config.shots, config.seed)) for t in tasks)
+    for task in tasks:
+        for split in ("train", "test"):
+            images: ImageSet = getattr(task, split)
+            if not len(images):
+                raise DataError(f"task {task.name!r} has no {split} pictures")
+            check_files(images, f"task {task.name!r}, {split}")
+    sequence = TaskSequence(config.benchmark, config.sequence, tasks)
+    if not with_reference:
+        return sequence
+    pictures, class_names = _load_reference(config)
+    pictures = subset(pictures, config)
+    check_files(pictures, "reference images")
+    texts = read_texts(config.reference_texts) if config.reference_texts else ()
+    return dataclasses.replace(sequence, reference=pictures, reference_names=class_names, reference_texts=texts)
+
+
+def task_order(config: RunConfig) -> list[str]:
+    """Names of the tasks in the order of learning. Raises a ConfigError if they cannot be meant; reads no data."""
+    if config.tasks:
+        if config.benchmark in BENCHMARKS:
+            raise ConfigError(
+                f"benchmark: {config.benchmark} has tasks of its own. Leave it out, or give yours another name; single "
+                f"tasks of it may stand among them, as in --tasks NAME={config.benchmark}:TASK"
+            )
+        for source in (place["from"] for place in config.tasks):
+            if names_catalogue(source):
+                _catalogue_task(source, config)
+        return order([place["name"] for place in config.tasks], config.sequence, config.limit_tasks)
+    benchmark = _benchmark(config.benchmark, "benchmark")
+    if benchmark.needs_root and config.data_root is None:
+        raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
+    return order(benchmark.tasks, config.sequence, config.limit_tasks)
+
+
+def _load_task(name: str, config: RunConfig) -> Task:
+    if not config.tasks:
+        benchmark = BENCHMARKS[config.benchmark]
+        return benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
+    place = next(place for place in config.tasks if place["name"] == name)
+    if not names_catalogue(place["from"]):
+        return load_own(place, config)
+    benchmark, task = _catalogue_task(place["from"], config)
+    loaded = benchmark.load_task(task, data_root(config, benchmark), config.check_counts)
+    templates = read_templates(place["template"]) if "template" in place else ()
+    return dataclasses.replace(loaded, name=name, templates=templates)
+
+
+def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
+    """`atlas:food` as benchmark and task."""
+    name, _, task = source.partition(":")
+    benchmark = _benchmark(name, "tasks")
+    if task not in benchmark.tasks:
+        raise ConfigError(f"tasks: {name} has no task {task!r}. Tasks: {', '.join(benchmark.tasks)}")
+    if benchmark.needs_root and config.data_root is None:
+        raise ConfigError(f"data_root: {source} needs --data-root, the folder with the data sets of {name}")
+    return benchmark, task
+
+
+def _benchmark(name: str, key: str) -> Benchmark:
+    if name not in BENCHMARKS:
+        raise ConfigError(f"{key}: no {name!r}. There are: {', '.join(BENCHMARKS)}")
+    return BENCHMARKS[name]
+
+
+def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
+    """Pictures, and the class names of their data set if it has any."""
+    if config.reference is None and config.tasks:
+        raise ConfigError(
+            "reference: this method looks at reference images, and own tasks bring none. Give --reference: a folder of "
+            f"any pictures, the more varied the better; or a benchmark whose it shall take ({', '.join(BENCHMARKS)})"
+        )
+    name = config.reference or config.benchmark
+    if name in BENCHMARKS:
+        benchmark = BENCHMARKS[name]
+        if name == "atlas" and any(not place["from"].startswith("atlas:") for place in config.tasks or ()):
+            log.warning("%s", DRAWN_REFERENCE)
+        return benchmark.load_reference(data_root(config, benchmark), config.check_counts)
+    folder = Path(name)
+    if not folder.exists():
+        raise ConfigError(
+            f"reference: {name!r} is neither a folder nor a benchmark. Benchmarks: {', '.join(BENCHMARKS)}"
+        )
+    try:
+        source, keys = pictures_below(folder)
+    except DataError as error:
+        raise DataError(f"reference: {error}") from None
+    return ImageSet(source, tuple(keys), np.zeros(len(keys), dtype=np.int64)), ()
+
+
+def read_texts(path: Path) -> tuple[str, ...]:
+    """One text a line; empty lines are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"reference_texts: {path}: not a readable text file: {error}") from None
+    texts = tuple(line.strip() for line in lines if line.strip())
+    if not texts:
+        raise DataError(f"reference_texts: {path} has no texts")
+    return texts
+
+
+def first_of_each(images: ImageSet, count: int) -> ImageSet:
+    """The first `count` pictures of each class, in their order."""
+    seen: Counter[int] = Counter()
+    chosen = []
+    for place, label in enumerate(images.labels.tolist()):
+        seen[label] += 1
+        if seen[label] <= count:
+            chosen.append(place)
+    return images.subset(np.asarray(chosen, dtype=np.int64))
+
+
+def subset(images: ImageSet, config: RunConfig) -> ImageSet:
+    """The reference subset, drawn over the annotation list as the authors do."""
+    if len(images) <= config.reference_images:
+        return images
+    chosen = np.random.default_rng(config.reference_seed).choice(len(images), config.reference_images, replace=False)
+    return images.subset(chosen.astype(np.int64))
+
+
+def data_root(config: RunConfig, benchmark: Benchmark) -> Path:
+    """The folder that holds a benchmark's data sets."""
+    if not benchmark.needs_root:
+        return Path()
+    if config.data_root is None:
+        raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
+    if not config.data_root.is_dir():
+        raise ConfigError(f"data_root: no such folder: {config.data_root}. {PREPARE} {config.data_root}")
+    return config.data_root

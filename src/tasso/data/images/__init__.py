@@ -1,0 +1,23 @@
+"""Pixels: decoding, holding, cropping and batching pictures."""
+
+from tasso.data.images.batches import Seen, Stream, View
+from tasso.data.images.packed import PackedPixels
+from tasso.data.images.packs import Packs, open_packs
+from tasso.data.images.pixels import Pixels, StackedPixels, StoredPixels, load_pixels, thread_pool
+from tasso.data.images.transforms import Indices, Preprocess
+
+__all__ = [
+    "Indices",
+    "PackedPixels",
+    "Packs",
+    "Pixels",
+    "Preprocess",
+    "Seen",
+    "StackedPixels",
+    "StoredPixels",
+    "Stream",
+    "View",
+    "load_pixels",
+    "open_packs",
+    "thread_pool",
+]

@@ -1,0 +1,252 @@
+"""Readers of the original folders: each gives class names and pictures as the data set's own lists have them.
+
+Pictures lie in `images/`, lists in `lists/`. Class names are those of CoOp's files, which the benchmark uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tasso.data.prepare.matlab import read_mat
+from tasso.data.prepare.splits import Item, Listing
+from tasso.errors import DataError
+
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+DRAWN_LIST = "reference.txt"  # the reference pictures that were unpacked, in the order drawn
+
+EUROSAT_NAMES = {
+    "AnnualCrop": "Annual Crop Land",
+    "Forest": "Forest",
+    "HerbaceousVegetation": "Herbaceous Vegetation Land",
+    "Highway": "Highway or Road",
+    "Industrial": "Industrial Buildings",
+    "Pasture": "Pasture Land",
+    "PermanentCrop": "Permanent Crop Land",
+    "Residential": "Residential Buildings",
+    "River": "River",
+    "SeaLake": "Sea or Lake",
+}
+
+# open_clip calls two classes each "missile" and "sunglasses"; these are WordNet's first words for the other two.
+IMAGENET_NAMES = {"n04008634": "projectile", "n04355933": "sunglass"}
+
+
+def aircraft(images: Path, lists: Path) -> Listing:
+    """images_variant_{train,val,test}.txt: `0034309 A300B4`; labels in the order of variants.txt."""
+    names = tuple(lines(lists / "variants.txt"))
+    labels = {name: label for label, name in enumerate(names)}
+
+    def read(split: str) -> list[Item]:
+        file = lists / f"images_variant_{split}.txt"
+        items = []
+        for number, line in enumerate(lines(file), start=1):
+            picture, _, name = line.partition(" ")
+            items.append((f"{picture}.jpg", _label(labels, name, f"{file}: line {number}")))
+        return items
+
+    return Listing(names, read("train"), read("val"), read("test"))
+
+
+def dtd(images: Path, lists: Path) -> Listing:
+    """A folder a class; labels/train1.txt names them: `banded/banded_0002.jpg`."""
+    file = lists / "train1.txt"
+    known = {line.partition("/")[0] for line in lines(file)} if file.is_file() else None
+    return class_folders(images, known, file)
+
+
+def eurosat(images: Path, lists: Path) -> Listing:
+    """A folder a class, with names that need explaining."""
+    listing = class_folders(images, set(EUROSAT_NAMES), images)
+    return Listing(tuple(EUROSAT_NAMES[name] for name in listing.class_names), listing.train)
+
+
+def food(images: Path, lists: Path) -> Listing:
+    """A folder a class; meta/classes.txt names them."""
+    file = lists / "classes.txt"
+    return class_folders(images, set(lines(file)) if file.is_file() else None, file)
+
+
+def flowers(images: Path, lists: Path) -> Listing:
+    """imagelabels.mat: the label of image_00001.jpg, image_00002.jpg, …, from 1."""
+    file = lists / "imagelabels.mat"
+    labels = [int(label) - 1 for label in read_mat(file, "labels").ravel()]
+    names = flower_names()
+    for number, label in enumerate(labels, start=1):
+        if not 0 <= label < len(names):
+            raise DataError(f"{file}: picture {number} has label {label + 1}, which is not one of 1 … {len(names)}")
+    items = [(f"image_{number:05d}.jpg", label) for number, label in enumerate(labels, start=1)]
+    return Listing(_used(names, items), items)
+
+
+def flower_names() -> tuple[str, ...]:
+    """torchvision's list. CoOp's cat_to_name.json differs from it in two names."""
+    from torchvision.datasets import Flowers102
+
+    other = {"pink-yellow dahlia?": "pink-yellow dahlia", "lotus": "lotus lotus"}
+    return tuple(other.get(name, name) for name in Flowers102.classes)
+
+
+def pets(images: Path, lists: Path) -> Listing:
+    """trainval.txt and test.txt: `Abyssinian_100 1 1 1`: picture, label from 1, species, number of the breed."""
+    names: dict[int, str] = {}
+
+    def read(split: str) -> list[Item]:
+        file = lists / f"{split}.txt"
+        items = []
+        for number, line in enumerate(lines(file), start=1):
+            found = re.fullmatch(r"(.+)_(\d+) (\d+) \d+ \d+", line)
+            if line.startswith("#"):
+                continue
+            if not found or int(found[3]) < 1:
+                raise DataError(f"{file}: line {number}: expected 'Abyssinian_100 1 1 1', found {line!r}")
+            name, label = found[1].lower(), int(found[3]) - 1
+            if names.setdefault(label, name) != name:
+                raise DataError(f"{file}: line {number}: label {label + 1} is {name!r} here, {names[label]!r} before")
+            items.append((f"{found[1]}_{found[2]}.jpg", label))
+        return items
+
+    trainval, test = read("trainval"), read("test")
+    if sorted(names) != list(range(len(names))):
+        raise DataError(f"{lists}: trainval.txt and test.txt leave out a label below {max(names) + 1}")
+    return Listing(tuple(names[label] for label in range(len(names))), trainval, test=test)
+
+
+def cars(images: Path, lists: Path) -> Listing:
+    """cars_train_annos.mat, cars_test_annos_withlabels.mat: file name and class from 1; cars_meta.mat: names."""
+    names = tuple(_year_first(str(name)) for name in read_mat(lists / "cars_meta.mat", "class_names").ravel())
+
+    def read(file: Path, folder: str) -> list[Item]:
+        rows = read_mat(file, "annotations").ravel()
+        if not {"fname", "class"} <= set(rows.dtype.names or ()):
+            raise DataError(f"{file}: expected 'fname' and 'class' of each picture (the file with labels)")
+        items = []
+        for picture, number in zip(rows["fname"], rows["class"], strict=True):
+            label = int(number) - 1
+            if not 0 <= label < len(names):
+                raise DataError(f"{file}: {picture} has class {label + 1}, which is not one of 1 … {len(names)}")
+            items.append((f"{folder}/{picture}", label))
+        return items
+
+    train = read(lists / "cars_train_annos.mat", "cars_train")
+    return Listing(names, train, test=read(lists / "cars_test_annos_withlabels.mat", "cars_test"))
+
+
+def _year_first(name: str) -> str:
+    """`Acura RL Sedan 2012` → `2012 Acura RL Sedan`."""
+    words = name.split()
+    return " ".join([words[-1], *words[:-1]]) if re.fullmatch(r"\d{4}", words[-1]) else name
+
+
+def ucf(images: Path, lists: Path) -> Listing:
+    """trainlist01.txt, testlist01.txt: `ApplyEyeMakeup/v_ApplyEyeMakeup_g01_c01.avi`; classInd.txt: `1 ApplyEyeMakeup`.
+
+    The pictures are the middle frames: `Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg`.
+    """
+    file = lists / "classInd.txt"
+    labels: dict[str, int] = {}
+    for number, line in enumerate(lines(file), start=1):
+        place, _, action = line.partition(" ")
+        if place != str(number) or not action:
+            raise DataError(f"{file}: line {number}: expected '{number} ClassName', found {line!r}")
+        labels[action] = number - 1
+
+    def read(name: str) -> list[Item]:
+        items = []
+        for number, line in enumerate(lines(lists / name), start=1):
+            action, _, video = line.split(" ")[0].partition("/")
+            label = _label(labels, action, f"{lists / name}: line {number}")
+            items.append((f"{_split_words(action)}/{video.removesuffix('.avi')}.jpg", label))
+        return items
+
+    names = tuple(_split_words(action) for action in labels)
+    return Listing(names, read("trainlist01.txt"), test=read("testlist01.txt"))
+
+
+def _split_words(action: str) -> str:
+    """`ApplyEyeMakeup` → `Apply_Eye_Makeup`, as CoOp calls the folders of its frames."""
+    return "_".join(re.findall("[A-Z][^A-Z]*", action)) or action
+
+
+def imagenet(images: Path, lists: Path) -> Listing:
+    """Reference pictures: those that were unpacked, in the order drawn, or a whole folder a class, sorted."""
+    from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
+
+    inside = images / "train" if (images / "train").is_dir() else images
+    prefix = "train/" if inside != images else ""
+    if (lists / DRAWN_LIST).is_file():  # all classes have a folder, though perhaps nothing was drawn from it
+        folders = class_names(inside)
+        labels = {name: label for label, name in enumerate(folders)}
+        drawn = lines(lists / DRAWN_LIST)
+        items = [(path, _label(labels, path.split("/")[-2], f"{lists / DRAWN_LIST}: {path}")) for path in drawn]
+    else:
+        whole = class_folders(inside, None, inside)
+        folders, items = whole.class_names, [(prefix + path, label) for path, label in whole.train]
+    # The names go with the sorted folders of all classes; of a part of them nobody knows which is which.
+    names = IMAGENET_CLASSNAMES if len(folders) == len(IMAGENET_CLASSNAMES) else folders
+    unique = tuple(IMAGENET_NAMES.get(folder, name) for folder, name in zip(folders, names, strict=True))
+    return Listing(unique, items)
+
+
+LAYOUTS: Mapping[str, Callable[[Path, Path], Listing]] = {
+    "fgvc-aircraft": aircraft,
+    "dtd": dtd,
+    "eurosat": eurosat,
+    "flowers-102": flowers,
+    "food-101": food,
+    "oxford-pets": pets,
+    "stanford-cars": cars,
+    "ucf-101": ucf,
+    "imagenet": imagenet,
+}
+
+
+def class_folders(images: Path, known: set[str] | None, where: Path) -> Listing:
+    """A folder a class, sorted by name. `known` are the classes that `where` names."""
+    folders = class_names(images)
+    if known is not None:
+        if extra := sorted(set(folders) - known):
+            raise DataError(f"{images}: the folder {extra[0]} is no class of this data set ({where})")
+        if absent := sorted(known - set(folders)):
+            raise DataError(f"{images}: the folder of the class {absent[0]} is missing ({where})")
+    items = []
+    for label, name in enumerate(folders):
+        pictures = sorted(
+            file.name for file in (images / name).iterdir()
+            if file.suffix.lower() in PICTURES and not file.name.startswith(".")
+        )  # fmt: skip
+        if not pictures:
+            raise DataError(f"{images / name}: no pictures in this folder")
+        items += [(f"{name}/{picture}", label) for picture in pictures]
+    return Listing(folders, items)
+
+
+def class_names(images: Path) -> tuple[str, ...]:
+    """Folders, sorted by name."""
+    return tuple(sorted(entry.name for entry in images.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
+
+
+def lines(file: Path) -> list[str]:
+    """The lines of a list, without empty ones."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"the list {file} is missing") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: not a readable list: {error}") from None
+    found = [line.strip() for line in text.splitlines() if line.strip()]
+    if not found:
+        raise DataError(f"{file}: the list is empty")
+    return found
+
+
+def _label(labels: Mapping[str, int], name: str, where: str) -> int:
+    if name not in labels:
+        raise DataError(f"{where}: {name!r} is unknown")
+    return labels[name]
+
+
+def _used(names: tuple[str, ...], items: list[Item]) -> tuple[str, ...]:
+    """Names up to the highest label: a part of a data set has fewer classes."""
+    return names[: max((label for _, label in items), default=-1) + 1]

@@ -1,0 +1,84 @@
+"""ImageNet's training archive: a tar of one tar a class. Pictures are listed and drawn before any is unpacked, so
+that the reference images alone, and not the whole of ImageNet, take room on the disk."""
+
+from __future__ import annotations
+
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from tasso.data.prepare.unpack import BLOCK, checked_name, reading, write_member
+from tasso.errors import DataError
+from tasso.progress import progress
+
+
+def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[str]:
+    """Unpack `count` pictures (0: all) as `<class>/<file>` below `into`; returns their paths in the order drawn.
+
+    They are drawn as the benchmark draws them from the full list, which is sorted by class and file.
+    """
+    with reading(archive), tarfile.open(archive, "r:") as outer:
+        classes = sorted(_classes(archive, outer), key=lambda member: member.name)
+        names = _list(archive, outer, classes)
+        chosen = drawn(names, count, seed)
+        wanted: dict[str, set[str]] = defaultdict(set)
+        for name in chosen:
+            synset, _, file = name.partition("/")
+            wanted[synset].add(file)
+        with progress(f"unpacking {archive.name}", len(chosen)) as advance:
+            for member in classes:
+                folder = into / PurePosixPath(member.name).stem
+                folder.mkdir(parents=True, exist_ok=True)  # labels count all classes
+                files = wanted[folder.name]
+                for inner, picture, name in _pictures(archive, outer, member) if files else ():
+                    if name in files:
+                        content = inner.extractfile(picture)
+                        assert content is not None  # _pictures yields files only
+                        write_member(content, folder / name)
+                        advance(1, "")
+    return chosen
+
+
+def drawn(names: list[str], count: int, seed: int) -> list[str]:
+    """The reference subset as `tasso.data.catalogue.subset` would draw it from this list."""
+    if not count or len(names) <= count:
+        return names
+    return [names[place] for place in np.random.default_rng(seed).choice(len(names), count, replace=False)]
+
+
+def _classes(archive: Path, outer: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    size, end = archive.stat().st_size, 0
+    for member in outer:
+        name = PurePosixPath(checked_name(member.name, archive))
+        if not member.isfile() or name.suffix != ".tar" or len(name.parts) != 1:
+            raise DataError(f"{archive}: holds {member.name!r}; expected one tar a class, such as n01440764.tar")
+        if member.offset_data + member.size > size:
+            raise tarfile.ReadError(f"it ends in the middle of {name}")
+        end = member.offset_data + -(-member.size // BLOCK) * BLOCK
+        yield member
+    if end + BLOCK > size:  # tarfile takes a tar without its end for a whole one
+        raise tarfile.ReadError("its end is missing")
+
+
+def _list(archive: Path, outer: tarfile.TarFile, classes: list[tarfile.TarInfo]) -> list[str]:
+    names = []
+    with progress(f"listing {archive.name}, classes", len(classes)) as advance:
+        for member in classes:
+            folder = PurePosixPath(member.name).stem
+            names += sorted(f"{folder}/{name}" for _, _, name in _pictures(archive, outer, member))
+            advance(1, "")
+    return names
+
+
+def _pictures(
+    archive: Path, outer: tarfile.TarFile, member: tarfile.TarInfo
+) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, str]]:
+    with tarfile.open(fileobj=outer.extractfile(member), mode="r:") as inner:
+        for picture in inner:
+            name = checked_name(picture.name, archive)
+            if not picture.isfile() or "/" in name:
+                raise DataError(f"{archive}: {member.name} holds {name!r}, which is no picture of a class")
+            yield inner, picture, name

@@ -1,5 +1,0 @@
-"""The paper's data: what to get and where, unpacking it, annotation files, and whether it is all as it should be."""
-
-from tasso.datasets.sources import RECIPES, REFERENCE
-
-__all__ = ["RECIPES", "REFERENCE"]

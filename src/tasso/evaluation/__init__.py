@@ -1,0 +1,1 @@
+"""Accuracy, metrics, image–text alignment and predictions."""

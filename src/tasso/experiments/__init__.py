@@ -1,0 +1,1 @@
+"""Many runs: sweeps, the plans of the paper, benchmarks of speed."""

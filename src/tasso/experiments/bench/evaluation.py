@@ -1,0 +1,39 @@
+"""How many pictures a second a checkpoint is tested on, in both settings at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasso.evaluation.accuracy import accuracy_rows
+from tasso.experiments.bench.measure import machine, plain, reset_peak_memory, time_calls
+from tasso.experiments.bench.noise import noise_learner
+from tasso.training.engine import peak_memory
+
+
+def bench_eval(
+    options: Mapping[str, Any], *, classes: int = 347, pictures: int = 4096, rounds: int = 3
+) -> dict[str, Any]:
+    """Embed two test sets once and score them for MTIL and MCIL; pictures lie on the device already."""
+    learner = noise_learner(dict(options), classes=classes, pictures=64, test=pictures)
+    tasks, device = learner.sequence.tasks, learner.device
+    pixels = [learner._kept(task.test, f"{task.name} test") for task in tasks]
+    inference = learner.method.inference([task.class_names for task in tasks])
+    reset_peak_memory(device)
+
+    def once() -> None:
+        accuracy_rows(inference, tasks, pixels, learner.templates, learner.config.eval_batch_size)
+
+    timing = time_calls(once, device, warm_up=1, rounds=rounds, calls=1)
+    return {
+        "what": "eval",
+        **machine(device),
+        "model": str(learner.clip.spec),
+        "precision": learner.config.precision,
+        "eval_batch_size": learner.config.eval_batch_size,
+        "pictures": 2 * pictures,
+        "classes": 2 * classes,
+        **plain(timing),
+        "images_per_second": round(2 * pictures / timing.seconds, 1),
+        "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
+    }

@@ -1,0 +1,128 @@
+"""How long a training step takes, and how close that is to what the machine can do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from tasso.experiments.bench.measure import Timing, machine, matmul_rate, plain, reset_peak_memory, time_calls
+from tasso.experiments.bench.noise import noise_learner
+from tasso.experiments.bench.reference import ReferenceStep
+from tasso.training.engine import Training, choose_precision, peak_memory
+from tasso.training.learner import Learner, save
+
+RANK = 144  # the paper's; it fits nano too
+PICTURES = 512  # a set; all lie on the device before the clock starts
+
+
+def bench_step(
+    options: Mapping[str, Any],
+    *,
+    classes: int = 100,
+    rounds: int = 5,
+    calls: int | None = None,
+    reference: bool = False,
+    eager: bool = False,
+) -> dict[str, Any]:
+    """Time steps of one method.
+
+    Args:
+        options: those of a run: model, method, batch sizes, device, precision, compile, cuda_graphs.
+        classes: of the task; methods that train the text tower encode so many prompts a step.
+        rounds: how many times `calls` steps (None: as many as take half a second) are timed; the median counts.
+        reference: time our re-creation of the authors' recipe too.
+        eager: time the same step neither compiled nor recorded too.
+    """
+    options = {"steps": 10**6, **options}
+    learner = noise_learner(options, classes=classes, pictures=PICTURES)
+    device = learner.device
+    result: dict[str, Any] = {
+        "what": "step",
+        **machine(device),
+        "model": str(learner.clip.spec),
+        "method": learner.config.method,
+        "batch": [learner.config.batch_size, learner.config.reference_batch_size],
+        "classes": classes,
+        "precision": learner.config.precision,
+        "compile": learner.clip.compiled,
+        "cuda_graphs": learner.config.cuda_graphs and device.type == "cuda",
+        "matmul_tflops": round(matmul_rate(device, choose_precision(learner.config.precision, device)), 2),
+    }
+    started = time.perf_counter()
+    training = second_task(learner)
+    training.advance()
+    result["seconds_to_first_step"] = round(time.perf_counter() - started, 2)
+    reset_peak_memory(device)
+    timing = time_calls(training.advance, device, rounds=rounds, calls=calls)
+    images = sum(stream.batch_size for stream in training.streams.values())
+    result |= {
+        **plain(timing),
+        "images_per_second": round(images / timing.seconds, 1),
+        "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
+    }
+    training.close()
+    del training, learner  # what is measured next has its memory counted, too
+    result["tflop"] = round(count_tflop(options, classes), 4)
+    result["tflops"] = round(result["tflop"] / timing.seconds, 2)
+    result["share_of_matmul"] = round(result["tflops"] / result["matmul_tflops"], 4)
+    if eager:
+        result["eager"] = bench_eager(options, classes, rounds, calls)
+        result["times_faster_than_eager"] = round(result["eager"]["seconds_ms"] / timing.milliseconds, 2)
+    if reference:
+        result["reference"] = bench_reference(options, classes, rounds, calls)
+        result["times_faster"] = round(result["reference"]["seconds_ms"] / timing.milliseconds, 2)
+    return result
+
+
+def second_task(learner: Learner) -> Training:
+    """The second task ready for its first step, as if the first had been learned."""
+    learner.begin(0).close()
+    learner.method.end_task()
+    save(learner.clip, learner.method, learner.folder, 0, "first", {})
+    return learner.begin(1)
+
+
+def time_steps(learner: Learner, rounds: int, calls: int | None) -> Timing:
+    """Steps of the learner's second task; peak memory is counted from the first of them on."""
+    training = second_task(learner)
+    try:
+        reset_peak_memory(learner.device)
+        return time_calls(training.advance, learner.device, rounds=rounds, calls=calls)
+    finally:
+        training.close()
+
+
+def step_by_step(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, neither compiled nor recorded."""
+    return {**options, "compile": "off", "cuda_graphs": False}
+
+
+def count_tflop(options: Mapping[str, Any], classes: int) -> float:
+    """Multiplications and additions of one step, as our forward passes do them, counted while it runs."""
+    training = second_task(noise_learner(step_by_step(options), classes=classes, pictures=PICTURES))
+    training.advance()
+    with FlopCounterMode(display=False) as counter:
+        training.advance()
+    training.close()
+    return float(counter.get_total_flops()) / 1e12
+
+
+def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
+    """What compiling and recording are compared with."""
+    learner = noise_learner(step_by_step(options), classes=classes, pictures=PICTURES)
+    timing = time_steps(learner, rounds, calls)
+    return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
+
+
+def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
+    """The authors' recipe in float32, TF32 off as PyTorch ships."""
+    method = {"name": "tasso", "rank": RANK}
+    learner = noise_learner({**options, "method": method, "precision": "float32"}, classes=classes, pictures=PICTURES)
+    step = ReferenceStep(learner, RANK)
+    reset_peak_memory(learner.device)
+    timing = time_calls(step, learner.device, warm_up=2, rounds=rounds, calls=calls and max(1, calls // 3))
+    step.close()
+    return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}

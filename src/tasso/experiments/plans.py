@@ -1,0 +1,300 @@
+"""One plan for each table and figure of the paper, as data: rows with their labels, and the runs behind each row.
+
+Plans share runs: a row's jobs are named by their options, so that what two plans need is trained once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tasso.errors import ConfigError
+from tasso.experiments.sweep import Job, combined
+
+SEED = 1102  # of the paper's main tables, and of SnD's code
+PAPER_SEEDS = (42, 123, 1234, 12345, 123456, 1234567, SEED)
+SEQUENCES = tuple(f"S{number}" for number in range(1, 9))
+PAPER_WIDTH = 512  # length of ViT-B/16's embeddings, of which the paper's ranks are a part
+PAPER_RANK = 144
+TIMED = "timed"  # tag of runs that have the machine to themselves
+
+
+@dataclass(frozen=True)
+class OfWidth:
+    """A rank as the paper has it, of 512 dimensions; a model with another width gets the same share."""
+
+    rank: int
+
+    def scaled(self, width: int) -> int:
+        """The rank for embeddings of this length."""
+        return max(1, round(self.rank * width / PAPER_WIDTH))
+
+
+@dataclass(frozen=True)
+class TimesRate:
+    """A learning rate as a multiple of the run's."""
+
+    factor: float
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all runs of an evaluation have in common.
+
+    `common` are options of every run (benchmark, model, steps, …), `by_method` those of single methods: learning rates,
+    GIFT's generator. A key `method.NAME` is a hyper-parameter. `width` is the length of the model's embeddings.
+    `seeds` are those of the ablations, `main_seeds` those of the main tables; None: as the paper has them.
+    """
+
+    common: Mapping[str, Any] = field(default_factory=dict)
+    by_method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    width: int = PAPER_WIDTH
+    seeds: tuple[int, ...] | None = None
+    main_seeds: tuple[int, ...] | None = None
+    sequences: tuple[str, ...] | None = None  # of the main tables
+
+    @property
+    def benchmark(self) -> str:
+        return str(self.common.get("benchmark", "atlas"))
+
+    def job(self, method: str, hyper: Mapping[str, Any], sequence: str, seed: int, tag: str = "") -> Job:
+        """One run: what is common, then what belongs to the method, then what the row says."""
+        own = {"method.rank": OfWidth(PAPER_RANK)} if method == "tasso" else {}
+        row = {f"method.{key}": value for key, value in hyper.items()}
+        options = combined(method, own, self.common, self.by_method.get(method, {}), row)
+        settled = {key: self._settle(value, options, method) for key, value in options["method"].items()}
+        return Job({**options, "method": settled, "sequence": sequence, "seed": seed}, tag)
+
+    def _settle(self, value: Any, options: Mapping[str, Any], method: str) -> Any:
+        if isinstance(value, OfWidth):
+            return value.scaled(self.width)
+        if isinstance(value, TimesRate):
+            rate = options["lr"] if "lr" in options else _default_rate(method)
+            return value.factor * float(rate)  # a rate from a YAML file may be text
+        return value
+
+
+def _default_rate(method: str) -> float:
+    from tasso.methods import METHODS
+
+    return float(METHODS[method].run_defaults["lr"])
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """A row of a table, or what a figure shows.
+
+    `label` is that of the paper, or says the same where the paper has signs; `cells` are the row's own columns, as
+    heading and content. `options` are the method's hyper-parameters that differ from its defaults.
+    """
+
+    label: str
+    method: str = "tasso"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    cells: Mapping[str, str] = field(default_factory=dict)
+    ours: bool = False  # the row that the paper prints in bold as its own choice
+
+    def label_at(self, setup: Setup) -> str:
+        """The label, with the rank that the model at hand really gets."""
+        rank = self.options.get("rank")
+        if not isinstance(rank, OfWidth) or setup.width == PAPER_WIDTH:
+            return self.label
+        return f"r = {rank.scaled(setup.width)} of {setup.width} (paper: {rank.rank} of {PAPER_WIDTH})"
+
+    def jobs(
+        self, setup: Setup, sequences: Sequence[str] = ("S1",), seeds: Sequence[int] = (SEED,), tag: str = ""
+    ) -> dict[tuple[str, int], Job]:
+        """The runs behind this row, by sequence and seed."""
+        pairs = [(sequence, seed) for sequence in sequences for seed in seeds]
+        return {pair: setup.job(self.method, self.options, *pair, tag) for pair in pairs}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table or a figure and the runs it takes.
+
+    `shows` is the label of the table or figure in the paper's source, or "" for what the paper leaves open. `seeds_of`
+    says whose seeds these are: those of the main tables, those of the ablations, or the plan's own whatever is asked.
+    """
+
+    name: str
+    title: str
+    kind: Literal["table", "figure"]
+    shows: tuple[str, ...]
+    rows: tuple[PlanRow, ...] = ()
+    sequences: tuple[str, ...] = ("S1",)
+    seeds: tuple[int, ...] = (SEED,)
+    seeds_of: Literal["main", "ablation", "plan"] = "ablation"
+    tag: str = ""
+
+    def seeds_at(self, setup: Setup) -> tuple[int, ...]:
+        """Seeds that the plan's rows have in this set-up."""
+        asked = {"main": setup.main_seeds, "ablation": setup.seeds, "plan": None}[self.seeds_of]
+        return asked or self.seeds
+
+    def sequences_at(self, setup: Setup) -> tuple[str, ...]:
+        """Sequences that the plan's rows have in this set-up."""
+        return (setup.sequences or self.sequences) if len(self.sequences) > 1 else self.sequences
+
+    def jobs_of(self, row: PlanRow, setup: Setup) -> dict[tuple[str, int], Job]:
+        """The runs behind one of its rows, by sequence and seed."""
+        return row.jobs(setup, self.sequences_at(setup), self.seeds_at(setup), self.tag)
+
+    def jobs(self, setup: Setup) -> list[Job]:
+        """All runs of the plan, each once."""
+        return list(dict.fromkeys(job for row in self.rows for job in self.jobs_of(row, setup).values()))
+
+
+def run_folder(out: Path, job: Job) -> Path:
+    """Where a run of an evaluation in `out` lies."""
+    return out / "runs" / job.name
+
+
+def chosen(names: Sequence[str]) -> list[Plan]:
+    """The plans of these names, each once, in the order of the table; `all` are all of them."""
+    for name in names:
+        if name != "all" and name not in PLANS:
+            raise ConfigError(f"paper: no plan {name!r}. There are: {', '.join(PLANS)}, or all")
+    return [plan for name, plan in PLANS.items() if name in names or "all" in names]
+
+
+def all_jobs(plans: Sequence[Plan], setup: Setup) -> list[Job]:
+    """What these plans need together, each run once; runs that are timed come last."""
+    jobs = dict.fromkeys(job for plan in plans for job in plan.jobs(setup))
+    return sorted(jobs, key=lambda job: bool(job.tag))
+
+
+# -- the rows ------------------------------------------------------------------------------------------------------
+
+TASSO = PlanRow("TASSO", ours=True)
+SND = PlanRow("SnD", "snd")
+MAIN = (
+    # Both towers, as in ZSCL's code: the paper's row is worse than its own ablation without KD and subspace, which is
+    # fine-tuning of the image tower.
+    PlanRow("Continual FT", "finetune", {"trainable": "both", "label_smoothing": 0.2}),
+    PlanRow("LwF", "lwf"),
+    PlanRow("iCaRL", "icarl"),
+    PlanRow("ZSCL", "zscl"),
+    PlanRow("MoE-Adapters", "moe-adapters"),
+    PlanRow("GIFT", "gift"),
+    SND,
+    TASSO,
+)
+
+UNDIVIDED = {"kd_parallel": "none", "kd_perpendicular": "none"}
+# Without the subspace nothing is divided, and the distillation is on the whole embedding (docs/protocol.md).
+NO_SUBSPACE: dict[str, dict[str, Any]] = {
+    "✗": {"alpha": 0.0, "beta": 0.0},
+    "L2": {"alpha": 0.0, **UNDIVIDED, "kd_whole": "l2"},
+    "geo": {"alpha": 0.0, **UNDIVIDED, "kd_whole": "geodesic"},
+}
+DISTANCES = {"✗": "none", "L2": "l2", "geo": "geodesic"}
+
+
+def _divided(inside: str, outside: str) -> dict[str, Any]:
+    """Distances of the distillation inside and outside the subspace; without any, it is switched off."""
+    if inside == outside == "✗":
+        return {"beta": 0.0}
+    return {"kd_parallel": DISTANCES[inside], "kd_perpendicular": DISTANCES[outside]}
+
+
+def _component(distance: str, subspace: bool) -> PlanRow:
+    options = _divided(distance, distance) if subspace else NO_SUBSPACE[distance]
+    words = {"✗": "no KD", "L2": "L2", "geo": "geodesic"}[distance] + (", subspace" if subspace else ", no subspace")
+    cells = {"L_KD": distance, "Subspace Learning": "✓" if subspace else "✗"}
+    return PlanRow(words, options=options, cells=cells, ours=subspace and distance == "geo")
+
+
+def _distances(inside: str, outside: str) -> PlanRow:
+    return PlanRow(
+        f"f⊥ {outside}, f∥ {inside}",
+        options=_divided(inside, outside),
+        cells={"f⊥": outside, "f∥": inside},
+        ours=inside == outside == "geo",
+    )
+
+
+def _values(sign: str, key: str, values: Sequence[Any], best: Any) -> tuple[PlanRow, ...]:
+    return tuple(
+        PlanRow(f"{sign} = {_number(value)}", options={key: value}, cells={sign: _number(value)}, ours=value == best)
+        for value in values
+    )
+
+
+def _number(value: Any) -> str:
+    return str(value.rank) if isinstance(value, OfWidth) else f"{value:g}"
+
+
+_PLANS = (
+    Plan(
+        "main", "Accuracy, forgetting and zero-shot degradation of eight methods on eight sequences", "table",
+        ("tab:main_results_MTIL", "tab:main_results_MCIL"), MAIN, SEQUENCES, seeds_of="main",
+    ),
+    Plan(
+        "components", "Components: distillation distance, with and without subspace learning", "table",
+        ("tab:abl_comp", "tab:abl_main"),
+        tuple(_component(distance, subspace) for subspace in (False, True) for distance in DISTANCES),
+    ),
+    Plan(
+        "rank", "Rank r of the subspace", "table", ("tab:abl_hyper", "subtab:hyper_rank"),
+        _values("r", "rank", [OfWidth(rank) for rank in (72, 144, 288)], OfWidth(144)),
+    ),
+    Plan(
+        "alpha", "Weight α of the subspace cross-entropy", "table", ("tab:abl_hyper", "subtab:hyper_alpha"),
+        _values("α", "alpha", (0.1, 0.5, 1.0), 0.5),
+    ),
+    Plan(
+        "beta", "Weight β of the distillation", "table", ("tab:abl_hyper", "subtab:hyper_beta"),
+        _values("β", "beta", (1.5, 3.0, 6.0), 3.0),
+    ),
+    Plan(
+        "whole-kd", "Distillation on the divided and on the undivided embedding", "table", ("subsec:decomposition",),
+        (TASSO, PlanRow("KD on the undivided embedding", options={**UNDIVIDED, "kd_whole": "geodesic"})),
+    ),
+    Plan(
+        "optimisation", "When encoder and projector are trained", "table", ("tab:optimization",),
+        (
+            TASSO,
+            PlanRow("TASSO (no L_sub sup.)", options={"subspace_gradient": "projector"}),
+            PlanRow("TASSO (proj-dec)", options={"optimise": "projector-first"}),
+            PlanRow("TASSO (alt)", options={"optimise": "alternate"}),
+        ),
+    ),
+    Plan(
+        "distances", "Distillation distance outside × inside the subspace", "table",
+        ("subtab:kd_acc", "subtab:kd_for", "subtab:kd_deg"),
+        tuple(_distances(inside, outside) for outside in DISTANCES for inside in DISTANCES),
+    ),
+    Plan(
+        "seeds", "Seven seeds, mean and standard deviation", "table", ("tab:stat",), (TASSO, SND),
+        seeds=PAPER_SEEDS, seeds_of="plan",
+    ),
+    Plan(
+        "compute", "Time, FLOPs and memory", "table", ("sec:compute",),
+        (TASSO, PlanRow("TASSO without subspace learning", options=NO_SUBSPACE["geo"]), SND),
+        seeds_of="plan", tag=TIMED,
+    ),
+    Plan(
+        "matrices", "Accuracy on each domain after each task", "table", ("tab:MTIL_matrix", "tab:MCIL_matrix"),
+        (TASSO,), seeds_of="plan",
+    ),
+    Plan(
+        "alignment", "Cosine distances between class texts and pictures after the last task", "figure",
+        ("fig:cosine_dist", "fig:boxplot"), (TASSO, SND), seeds_of="plan",
+    ),
+    Plan("datasets", "Classes, training and test pictures of each data set", "table", ("tab:dsets",)),
+    Plan("sequences", "The eight sequences", "table", ("tab:seqs",)),
+    Plan(
+        "projector", "Does the learned subspace matter?", "table", (),
+        (
+            TASSO,
+            PlanRow("frozen random projector", options={"train_projector": False}),
+            PlanRow("projector learning rate × 100", options={"projector_lr": TimesRate(100)}),
+            PlanRow("projector started from the class texts", options={"projector_init": "texts"}),
+            PlanRow("exact angle", options={"angle": "exact"}),
+        ),
+    ),
+)  # fmt: skip
+PLANS: dict[str, Plan] = {plan.name: plan for plan in _PLANS}

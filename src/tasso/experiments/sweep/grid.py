@@ -1,0 +1,175 @@
+"""Methods × sequences × seeds × other options, from a command line or a YAML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tasso.config import RunConfig, read_yaml
+from tasso.errors import ConfigError
+from tasso.experiments.sweep.jobs import NOT_FOR_JOBS, Job, distinct
+from tasso.files import parse_yaml
+
+METHOD = "method."
+# Options of a run that the grid itself gives to each.
+GRIDDED = {"method": "methods", "sequence": "sequences", "seed": "seeds"}
+COMMON = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name not in (*GRIDDED, *NOT_FOR_JOBS))
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A sweep. Keys are options of a run; `method.NAME` is a hyper-parameter, for the methods that have it.
+
+    `common` holds for all runs, `overrides` (several values each) multiply them, `by_method` are for single methods.
+    Where two say the same, the last of common, by_method, overrides wins.
+    """
+
+    methods: tuple[str, ...] = ("tasso",)
+    sequences: tuple[str, ...] = ("S1",)
+    seeds: tuple[int, ...] = (1102,)
+    common: Options = field(default_factory=dict)
+    overrides: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    by_method: Mapping[str, Options] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from tasso.methods import METHODS
+
+        for name in (*self.methods, *self.by_method):
+            if name not in METHODS:
+                raise ConfigError(f"methods: no method {name!r}. There are: {', '.join(METHODS)}")
+        for name in self.by_method:
+            if name not in self.methods:
+                raise ConfigError(f"for: {name} is not among the methods of this sweep ({', '.join(self.methods)})")
+        for key in (*self.common, *self.overrides):
+            if key.startswith(METHOD) and not any(has_option(name, key) for name in self.methods):
+                raise ConfigError(f"{key}: none of {', '.join(self.methods)} has such an option")
+        for key in itertools.chain(self.common, self.overrides, *self.by_method.values()):
+            if key in GRIDDED:
+                raise ConfigError(f"{key}: in a sweep these are {GRIDDED[key]}")
+        for axis in ("methods", "sequences", "seeds"):
+            if not getattr(self, axis):
+                raise ConfigError(f"{axis}: name at least one")
+
+    def jobs(self) -> list[Job]:
+        """All runs, each once; those that differ in nothing (SnD has no rank) are one."""
+        found = []
+        values = [[(key, value) for value in values] for key, values in self.overrides.items()]
+        for method, sequence, seed, *changes in itertools.product(self.methods, self.sequences, self.seeds, *values):
+            options = combined(method, self.common, self.by_method.get(method, {}), dict(changes))
+            found.append(Job({**options, "sequence": sequence, "seed": seed}))
+        return distinct(found)
+
+
+def combined(method: str, *sources: Options) -> dict[str, Any]:
+    """Options of one run of this method; later sources win, and hyper-parameters of other methods are left out."""
+    run: dict[str, Any] = {}
+    hyper: dict[str, Any] = {}
+    for key, value in itertools.chain.from_iterable(source.items() for source in sources):
+        if not key.startswith(METHOD):
+            run[key] = value
+        elif has_option(method, key):
+            hyper[key.removeprefix(METHOD)] = value
+    return {**run, "method": {"name": method, **hyper}}
+
+
+def has_option(method: str, key: str) -> bool:
+    """Is `method.NAME` a hyper-parameter of this method?"""
+    from tasso.methods import METHODS
+
+    return key.removeprefix(METHOD) in {f.name for f in dataclasses.fields(METHODS[method])}
+
+
+# -- from words and files ----------------------------------------------------------------------------------------
+
+
+def parse_values(words: Iterable[str], where: str) -> dict[str, tuple[Any, ...]]:
+    """`key=a,b,c` as the key's values; each is read as YAML, so lists stand in brackets."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for word in words:
+        key, sign, text = word.partition("=")
+        if not sign or not key or not text:
+            raise ConfigError(f"{where}: expected KEY=VALUE, not {word!r}")
+        try:
+            values = parse_yaml(f"[{text}]")
+        except ValueError:
+            raise ConfigError(f"{where}: {word!r}: the value cannot be read") from None
+        found[_key(key)] = tuple(values)
+    return found
+
+
+def parse_for(groups: Iterable[Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """`[method, key=value, …]` as options by method."""
+    found: dict[str, dict[str, Any]] = {}
+    for method, *words in groups:
+        values = parse_values(words, f"for {method}")
+        if not values:
+            raise ConfigError(f"for {method}: expected KEY=VALUE after it")
+        for key, several in values.items():
+            if len(several) != 1:
+                raise ConfigError(f"for {method}: {key} has several values; --set takes these")
+            found.setdefault(method, {})[key] = several[0]
+    return found
+
+
+def read_grid(path: Path) -> dict[str, Any]:
+    """A YAML file of a sweep as arguments of `Grid`: methods, sequences, seeds, set, for, and options of a run."""
+    values = read_yaml(path)
+    found: dict[str, Any] = {}
+    for axis in ("methods", "sequences", "seeds"):
+        if axis in values:
+            kind, kinds = (int, "whole numbers") if axis == "seeds" else (str, "names")
+            several = _several(values.pop(axis))
+            if not several or not all(isinstance(v, kind) and not isinstance(v, bool) for v in several):
+                raise ConfigError(f"{path}: {axis}: expected {kinds}, not {several!r}")
+            found[axis] = tuple(several)
+    found["overrides"] = {_key(k): tuple(_several(v)) for k, v in _mapping(values.pop("set", {}), path, "set").items()}
+    by_method = _mapping(values.pop("for", {}), path, "for")
+    found["by_method"] = {
+        name: {_key(k): v for k, v in _mapping(some, path, f"for: {name}").items()} for name, some in by_method.items()
+    }
+    found["common"] = {_key(str(key)): value for key, value in values.items()}
+    for key in found["common"]:
+        if key in GRIDDED:
+            raise ConfigError(f"{path}: {key}: in a sweep these are {GRIDDED[key]}")
+        if key not in COMMON and not key.startswith(METHOD):
+            raise ConfigError(f"{path}: unknown key {key!r}. Beside methods, sequences, seeds, set and for: {COMMON}")
+    return found
+
+
+def make_grid(file: Mapping[str, Any], given: Mapping[str, Any]) -> Grid:
+    """A grid from a file's arguments and those of the command line, which win."""
+    for axis in ("methods", "sequences", "seeds"):
+        if given.get(axis) == ():
+            raise ConfigError(f"{axis}: name at least one")
+    merged = {axis: given.get(axis) or file.get(axis) for axis in ("methods", "sequences", "seeds")}
+    methods = {*file.get("by_method", {}), *given.get("by_method", {})}
+    return Grid(
+        **{axis: tuple(values) for axis, values in merged.items() if values},
+        common={**file.get("common", {}), **given.get("common", {})},
+        overrides={**file.get("overrides", {}), **given.get("overrides", {})},
+        by_method={
+            name: {**file.get("by_method", {}).get(name, {}), **given.get("by_method", {}).get(name, {})}
+            for name in sorted(methods)
+        },
+    )
+
+
+def _key(text: str) -> str:
+    """Options are written with dashes or underscores."""
+    return text.strip().replace("-", "_")
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _mapping(value: Any, path: Path, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: {where}: expected 'key: value' lines, not {value!r}")
+    return {str(key): item for key, item in value.items()}

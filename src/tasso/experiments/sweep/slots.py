@@ -1,0 +1,101 @@
+"""How many runs at once, and where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tasso.config import RunConfig
+from tasso.errors import ConfigError, ModelError
+from tasso.experiments.sweep.jobs import Job
+
+GIB = 2**30
+# Beside what a run computes with: CUDA's context, the libraries' workspaces and the private memory of recorded steps,
+# and pictures that are kept on the device (mtil-mini: 37,000 of 64 × 64).
+CONTEXT_BYTES = 1 * GIB
+PICTURES_BYTES = GIB // 2
+# Bytes that a transformer layer keeps for the backward pass, a token and a unit of width: 34 where halves are kept
+# (Korthikanti et al. 2022, without attention scores, which fused attention does not keep), twice that in float32.
+KEPT_BYTES = {"float32": 68, "other": 34}
+WEIGHT_BYTES = 4 + 4 + 4 + 4 + 4  # weight, gradient, two moments, and a teacher's or an anchor's weight
+MANY_CLASSES = 200  # texts a step for methods that train the text tower
+# What the estimate leaves out: the memory that an allocator reserves and does not use, evaluation.
+MARGIN = 1.25
+
+
+def devices_for(
+    jobs: Sequence[Job], at_once: int | None = None, gpus: Sequence[int] | None = None, device: str = "auto"
+) -> list[str]:
+    """One entry for each run that may go on at the same time: its device.
+
+    Args:
+        at_once: runs at once on each GPU, or on the CPU; None: one on a CPU; on a GPU as many as its free memory holds
+            by `run_bytes`, but no more than there are cores for.
+        gpus: numbers of the GPUs; None: all that PyTorch sees, or the one that `device` names.
+    """
+    import torch
+
+    from tasso.training.engine import choose_device
+
+    chosen = choose_device(device)
+    if chosen.type == "cpu":
+        if gpus:
+            raise ConfigError("gpus: there is no GPU to use" if device == "auto" else f"gpus: the device is {device}")
+        return ["cpu"] * (at_once or 1)
+    named = [chosen.index] if chosen.index is not None else list(range(torch.cuda.device_count()))
+    numbers = list(gpus) if gpus else named
+    for number in numbers:
+        if not 0 <= number < torch.cuda.device_count():
+            raise ConfigError(f"gpus: there is no GPU {number} to use; PyTorch sees {torch.cuda.device_count()}")
+    if at_once is None:
+        free = min(torch.cuda.mem_get_info(number)[0] for number in numbers)
+        at_once = fitting(jobs, free, max(1, (os.cpu_count() or 1) // len(numbers)))
+    return [f"cuda:{number}" for _ in range(at_once) for number in numbers]
+
+
+def fitting(jobs: Sequence[Job], free_bytes: int, most: int) -> int:
+    """How many of the largest of these runs fit into this much memory; at least one, at most `most`."""
+    needed = max((run_bytes(config) for config in _kinds(jobs)), default=None)
+    return 1 if needed is None else max(1, min(most, len(jobs), free_bytes // needed))
+
+
+def _kinds(jobs: Sequence[Job]) -> list[RunConfig]:
+    """Runs that may differ in what they need."""
+    from tasso.config import from_dict
+
+    kinds: dict[Any, RunConfig] = {}
+    for job in jobs:
+        config = from_dict(job.options, job.name)
+        key = (config.model, config.method["name"], config.batch_size, config.reference_batch_size, config.precision)
+        kinds.setdefault((*key, config.accumulate), config)
+    return list(kinds.values())
+
+
+def run_bytes(config: RunConfig) -> int:
+    """GPU memory that a run needs at most, estimated from the model's sizes; see the constants for what counts.
+
+    All of the model is taken as trained, and a batch as task and reference pictures together, so that the method does
+    not matter much. A model whose sizes cannot be read is taken to need a GPU of its own.
+    """
+    from tasso.models.clip import architecture_of
+
+    try:
+        sizes = architecture_of(config.model)
+        vision, text = _layers(sizes["vision_cfg"]), _layers(sizes["text_cfg"])
+        patches = (int(sizes["vision_cfg"]["image_size"]) // int(sizes["vision_cfg"]["patch_size"])) ** 2 + 1
+        words = int(sizes["text_cfg"].get("context_length", 77))
+        vocabulary = int(sizes["text_cfg"].get("vocab_size", 49408))
+    except (KeyError, TypeError, ValueError, ModelError):  # no vision transformer; whether it exists is told later
+        return 2**60
+    parameters = sum(12 * layers * width**2 for layers, width in (vision, text)) + vocabulary * text[1]
+    pictures = (config.batch_size + config.reference_batch_size) // config.accumulate
+    kept = KEPT_BYTES["float32" if config.precision == "float32" else "other"]
+    tokens = [(pictures * patches, vision), (MANY_CLASSES * words, text)]
+    activations = sum(kept * count * layers * width for count, (layers, width) in tokens)
+    return CONTEXT_BYTES + int(MARGIN * (WEIGHT_BYTES * parameters + activations + PICTURES_BYTES))
+
+
+def _layers(tower: dict[str, Any]) -> tuple[int, int]:
+    """Layers and width of a transformer."""
+    return int(tower["layers"]), int(tower["width"])

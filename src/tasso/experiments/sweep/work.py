@@ -1,0 +1,117 @@
+"""What a worker does: learn one run, write down what it says, and tell how it ended. The results are in its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tasso.errors import BusyError, TassoError
+from tasso.experiments.sweep.how import Keep
+
+log = logging.getLogger("tasso")
+
+Status = Literal["finished", "failed", "stopped", "busy"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One run, as it is handed to whoever carries it out; plain values only, since it travels between processes."""
+
+    name: str
+    options: dict[str, Any]
+    log: str
+    keep: Keep = "last"
+    # Options may hold paths that are relative to where the user stands.
+    directory: str = field(default_factory=os.getcwd)
+    # Threads of PyTorch; None: as it decides itself.
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. After an `unexpected` error the process may be in disorder and should do nothing more."""
+
+    name: str
+    status: Status
+    error: str = ""
+    unexpected: bool = False
+
+
+def perform(work: Work) -> Outcome:
+    """Learn one run. Whatever happens is an outcome; what is printed and logged goes to the run's log file."""
+    try:
+        with written_to(Path(work.log)):
+            os.chdir(work.directory)
+            log.info("--- %s: process %d begins %s", time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid(), work.name)
+            outcome = _learned(work)
+            log.info("--- %s %s", outcome.status, outcome.error)
+    except OSError as error:  # of the log or the working directory; those of the run are told by the run
+        return Outcome(work.name, "failed", str(error))
+    return outcome
+
+
+def _learned(work: Work) -> Outcome:
+    import torch
+
+    from tasso.config import from_dict
+    from tasso.training.learner import learn
+    from tasso.training.run_folder import RunFolder
+
+    try:
+        if work.threads:
+            torch.set_num_threads(work.threads)
+        config = from_dict(work.options, work.name)
+        learn(config)
+        RunFolder(config.out).keep_checkpoints(work.keep)
+        return Outcome(work.name, "finished")
+    except BusyError as error:
+        return Outcome(work.name, "busy", str(error))
+    except TassoError as error:
+        return Outcome(work.name, "failed", str(error))
+    except KeyboardInterrupt as stop:
+        return Outcome(work.name, "stopped", str(stop))
+    except Exception as error:
+        traceback.print_exc()
+        lines = str(error).strip().splitlines() or ["no message"]
+        return Outcome(work.name, "failed", f"{type(error).__name__}: {lines[0]}", unexpected=True)
+    finally:
+        gc.collect()  # a model may hang in a ring of references, and the next run needs its memory
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def written_to(path: Path) -> Iterator[None]:
+    """Everything that this process prints, libraries in C included, is appended to a file meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [(number, os.dup(number)) for number in (1, 2)]
+    level, propagates = log.level, log.propagate
+    with path.open("a", encoding="utf-8", buffering=1) as file:  # by lines, so that a kill loses none
+        handler = logging.StreamHandler(file)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        try:
+            for number, _ in saved:
+                os.dup2(file.fileno(), number)
+            log.addHandler(handler)
+            log.propagate = False  # a library may have set up the root, which would say everything twice
+            log.setLevel(logging.INFO)
+            with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+                yield
+        finally:
+            log.removeHandler(handler)
+            log.propagate = propagates
+            log.setLevel(level)
+            for number, copy in saved:
+                os.dup2(copy, number)
+                os.close(copy)

@@ -1,0 +1,67 @@
+"""What a generator gives, and what it must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tasso.data.task import ImageSet, Source
+
+OnProgress = Callable[[int], Any]
+
+
+def silent(count: int) -> None:
+    """Progress that nobody wants to see."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pictures with the prompts they belong to."""
+
+    images: ImageSet  # labels[i] is the place of picture i's prompt in `texts`
+    texts: tuple[str, ...]  # the different prompts that have at least one picture
+
+
+@dataclass(frozen=True)
+class Request:
+    """Pictures of one task: a prompt and a seed (at least 0) for each, and a folder for this request alone."""
+
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    folder: Path
+
+
+class Generator(Protocol):
+    """Where pictures for prompts come from."""
+
+    stand_in: str  # "" for pictures made from the prompts; else what they are, in words that tables must show
+
+    def check(self, requests: Sequence[Request] = ()) -> None:
+        """Called before anything is trained: raise what would stop these requests later, with what to do."""
+
+    def pairs(
+        self, prompts: Sequence[str], seeds: Sequence[int], folder: Path, on_progress: OnProgress = silent
+    ) -> Pairs:
+        """One picture for each prompt and seed, or fewer. The same request gives the same pictures.
+
+        Args:
+            prompts: one a picture; they repeat.
+            seeds: one a picture, at least 0.
+            folder: a folder of this request's own, which the generator may make and fill.
+            on_progress: told how many more requests are done; the counts add up to the number of prompts.
+        """
+
+
+def collect(source: Source, chosen: Iterable[tuple[str, str]]) -> Pairs:
+    """Pairs from (key, prompt), one a picture; prompts are numbered as they come."""
+    keys: list[str] = []
+    labels: list[int] = []
+    places: dict[str, int] = {}
+    for key, prompt in chosen:
+        keys.append(key)
+        labels.append(places.setdefault(prompt, len(places)))
+    return Pairs(ImageSet(source, tuple(keys), np.asarray(labels, dtype=np.int64)), tuple(places))

@@ -1,0 +1,1 @@
+"""CLIP models: encoders, class embeddings, loading, export, merging."""

@@ -1,0 +1,65 @@
+"""A model for plain open_clip: config, weights and, where the model has its own, the vocabulary."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from tasso.errors import ModelError
+from tasso.models.clip import CONFIG_NAME, Clip
+
+README = """
+```python
+import open_clip
+import torch
+from PIL import Image, ImageOps
+
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:FOLDER")
+tokenizer = open_clip.get_tokenizer("local-dir:FOLDER")
+model.eval()
+picture = ImageOps.exif_transpose(Image.open("PICTURE")).convert("RGB")
+with torch.no_grad():
+    image_embedding = model.encode_image(preprocess(picture)[None], normalize=True)
+    text_embeddings = model.encode_text(tokenizer(TEXTS), normalize=True)
+    probabilities = (model.logit_scale.exp() * image_embedding @ text_embeddings.mT).softmax(-1)
+```
+
+`open_clip_config.json` keeps the activation (`quick_gelu`) and the preprocessing, so embeddings are those of tasso. In
+tasso itself the folder is a model like any other: `--model local-dir:FOLDER`.
+"""
+
+
+def write_open_clip(clip: Clip, place: Path, folder: Path) -> str:
+    """Fill `place`, which is going to be `folder`. Returns how to use it."""
+    if "hf_tokenizer_name" in clip.architecture["text_cfg"]:
+        raise ModelError(
+            f"export: {clip.spec} has a Hugging Face tokenizer, which open_clip does not read from a folder"
+        )
+    (place / CONFIG_NAME).write_text(json.dumps(_config(clip, folder), indent=2) + "\n", encoding="utf-8")
+    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in clip.model.state_dict().items()}
+    # The weights tell their activation, for whoever loads them under the name of an architecture.
+    activation = "true" if clip.architecture.get("quick_gelu", False) else "false"
+    save_file(state, place / "open_clip_model.safetensors", {"format": "pt", "quick_gelu": activation})
+    if not clip.vocabulary:
+        return README
+    shutil.copyfile(clip.vocabulary, place / clip.vocabulary.name)
+    return README + (
+        f"\nThe config names the vocabulary `{clip.vocabulary.name}` by its full path, because open_clip looks for a "
+        "relative one in\nthe working directory. After moving the folder, change `bpe_path` in "
+        "`open_clip_config.json`.\n"
+    )
+
+
+def _config(clip: Clip, folder: Path) -> dict[str, Any]:
+    architecture = copy.deepcopy(clip.architecture)
+    if clip.vocabulary:
+        architecture["text_cfg"]["tokenizer_kwargs"] = {"bpe_path": str(folder.resolve() / clip.vocabulary.name)}
+    preprocess = dataclasses.asdict(clip.preprocess)
+    del preprocess["size"]  # the model's own
+    return {"model_cfg": architecture, "preprocess_cfg": preprocess}

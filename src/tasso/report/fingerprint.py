@@ -1,0 +1,74 @@
+"""The zero-shot accuracy of a known model tells whether data and class names are those of the benchmark."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from tasso.config import PROTOCOLS
+from tasso.report.paper.published import published
+
+TEMPLATE = PROTOCOLS["code"]["template"]
+PAPER_MODEL = "ViT-B-16-quickgelu"
+# Share of a class that `resplit` tests on, and how many standard deviations two draws may differ.
+TEST_SHARE, DEVIATIONS = 0.3, 3.0
+
+Row = dict[str, float]  # accuracy in percent by task
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Rows to compare with, and whose they are."""
+
+    source: str
+    mtil: Row
+    mcil: Row
+
+
+def known_fingerprint(benchmark: str, model: str) -> Fingerprint | None:
+    """The rows of this benchmark and model, or None if nobody has measured them."""
+    if (benchmark, model) == ("mtil", PAPER_MODEL):
+        tables = {setting: published().table(f"matrix-{setting}") for setting in ("mtil", "mcil")}
+        rows = {}
+        for setting, table in tables.items():
+            values = {column: table.number_of("zero-shot", column) for column in table.columns}
+            rows[setting] = {name: value for name, value in values.items() if value is not None}
+        return Fingerprint("the paper", rows["mtil"], rows["mcil"])
+    found = _measured().get(benchmark, {}).get(model)
+    return Fingerprint(f"tasso's own measurement with {model}", found["mtil"], found["mcil"]) if found else None
+
+
+@cache
+def _measured() -> Mapping[str, Mapping[str, Mapping[str, Row]]]:
+    """Benchmark → model → setting → row."""
+    text = (files("tasso.data.prepare") / "fingerprints.json").read_text(encoding="utf-8")
+    measured: Mapping[str, Mapping[str, Mapping[str, Row]]] = json.loads(text)["rows"]
+    return measured
+
+
+def allowed(tolerance: float, expected: float, pictures: int, drawn: bool) -> float:
+    """How far an accuracy may be off, in points.
+
+    A test set that was drawn here is another one than the paper's. Both are samples of the same pictures, so their
+    accuracies differ by chance, too.
+    """
+    if not drawn or not pictures:
+        return tolerance
+    share = expected / 100
+    variance = 2 * share * (1 - share) / pictures * (1 - TEST_SHARE)
+    return tolerance + DEVIATIONS * 100 * math.sqrt(variance)
+
+
+def differences(
+    expected: Row, found: Row, tolerance: float, pictures: Mapping[str, int], drawn: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """Difference (found − expected) and what is allowed, for each task that both have."""
+    return {
+        name: (found[name] - value, allowed(tolerance, value, pictures.get(name, 0), name in drawn))
+        for name, value in expected.items()
+        if name in found
+    }

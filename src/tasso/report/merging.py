@@ -1,0 +1,129 @@
+"""The accuracy along the way from one model to another, as weights are merged."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasso.config import from_dict
+from tasso.errors import ConfigError
+from tasso.files import write_text
+from tasso.models.export import Source, export_model
+from tasso.models.export.folder import check_new, new_folder
+from tasso.models.inference import Inference
+from tasso.models.merge import check_alpha, check_same_kind, merged
+from tasso.report.figures.style import colour, drawing, marker, new_figure, require_matplotlib, save
+from tasso.training.learner import EVALUATION_OPTIONS, Evaluator
+from tasso.training.run_folder import RunFolder
+from tasso.training.source import open_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SETTINGS = {"mtil": "MTIL", "mcil": "MCIL"}
+
+
+def merge_into(first: str, second: str, alpha: float, folder: Path) -> Path:
+    """Write the model between two others to a new folder, for open_clip and for `--model local-dir:FOLDER`."""
+    check_alpha(alpha)
+    check_new(folder, "merge")
+    (a, a_name), (b, b_name) = open_model(first), open_model(second)
+    clip = merged(a, b, alpha)
+    story = f"{1 - alpha:g} × ({a_name}) + {alpha:g} × ({b_name})"
+    return export_model(Source(clip, folder.name, story), "open_clip", folder)
+
+
+def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, Any], folder: Path) -> list[str]:
+    """Evaluate the models at each α and write `curve.json`, `curve.csv` and the figure; returns a table in lines.
+
+    Args:
+        alphas: numbers from 0 to 1, with commas.
+        options: of the evaluation; what is left open is as in the run that B, else A, comes from.
+    """
+    values = _parse(alphas)
+    check_new(folder, "merge")
+    require_matplotlib()
+    (a, a_name), (b, b_name) = open_model(first), open_model(second)
+    check_same_kind(a, b)
+    config = from_dict({**_options_of_run(first), **_options_of_run(second), **options}, "merge")
+    evaluator = Evaluator(config, a)  # moves A to the device
+    b.to(a.device)
+    rows = []
+    for alpha in values:
+        found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
+        rows.append({"alpha": alpha, **found.settings()})
+    about = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
+    curve = {**about, "rows": rows}
+    with new_folder(folder, "merge") as place, drawing():
+        write_text(place / "curve.json", json.dumps(curve, indent=1) + "\n")
+        write_text(place / "curve.csv", _csv(curve))
+        save(draw(curve), place, "curve")
+    return _table(curve)
+
+
+def _parse(alphas: str) -> list[float]:
+    try:
+        values = [float(word) for word in alphas.split(",") if word.strip()]
+    except ValueError:
+        raise ConfigError(f"sweep: expected numbers with commas, such as 0,0.25,0.5,0.75,1, not {alphas!r}") from None
+    if not values:
+        raise ConfigError("sweep: give at least one value of alpha")
+    for value in values:
+        check_alpha(value)
+    return sorted(set(values))
+
+
+def _options_of_run(word: str) -> dict[str, Any]:
+    """How a run was evaluated, but for model and machine; nothing for what is no run."""
+    path = Path(word)
+    folder = RunFolder(path.parent.parent if path.suffix == ".safetensors" else path)
+    if not folder.results_file.is_file():
+        return {}
+    kept = EVALUATION_OPTIONS - {"model", "pretrained", "device", "precision"}
+    return {key: value for key, value in folder.read_config().to_dict().items() if key in kept}
+
+
+def means(curve: Mapping[str, Any], setting: str) -> list[float]:
+    """Mean accuracy over the tasks at each α."""
+    return [sum(row[setting]) / len(row[setting]) for row in curve["rows"]]
+
+
+def _table(curve: Mapping[str, Any]) -> list[str]:
+    mtil, mcil = means(curve, "mtil"), means(curve, "mcil")
+    best = {"MTIL": mtil.index(max(mtil)), "MCIL": mcil.index(max(mcil))}
+    lines = ["alpha    MTIL    MCIL"]
+    lines += [f"{row['alpha']:5.3g}  {x:6.2f}  {y:6.2f}" for row, x, y in zip(curve["rows"], mtil, mcil, strict=True)]
+    return [*lines, *(f"best mean {name}: alpha {curve['rows'][place]['alpha']:g}" for name, place in best.items())]
+
+
+def _csv(curve: Mapping[str, Any]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["alpha", "setting", "mean", *curve["tasks"]])
+    for setting in SETTINGS:
+        for row, mean in zip(curve["rows"], means(curve, setting), strict=True):
+            writer.writerow([row["alpha"], setting, mean, *row[setting]])
+    return text.getvalue()
+
+
+def draw(curve: Mapping[str, Any]) -> Figure:
+    """Accuracy over α: the mean of all tasks, and each task by itself, faintly."""
+    figure = new_figure(2.7)
+    alphas = [row["alpha"] for row in curve["rows"]]
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, (setting, title) in zip(panels, SETTINGS.items(), strict=True):
+        for number, task in enumerate(curve["tasks"]):
+            values = [row[setting][number] for row in curve["rows"]]
+            panel.plot(alphas, values, color=colour(number + 1), marker=marker(number + 1), markersize=2.5,
+                       linewidth=0.8, alpha=0.75, label=task)  # fmt: skip
+        panel.plot(alphas, means(curve, setting), color="black", linewidth=2, marker="o", markersize=3.5, label="mean")
+        panel.set_title(title)
+        panel.set_xlabel("α: 0 is A, 1 is B")
+    panels[0].set_ylabel("accuracy (%)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside right center")
+    return figure

@@ -1,0 +1,1 @@
+"""One task, one sequence of tasks, and the folder a run lives in."""

@@ -1,0 +1,182 @@
+"""A run in your hands: its numbers, its models, and what they say about pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tasso.config import known, read_templates
+from tasso.data.images import thread_pool
+from tasso.data.images.files import Picture, read_picture
+from tasso.errors import ModelError, RunError
+from tasso.evaluation.predict import BATCH, Answer, Candidates, Guesser, Prediction, answers, candidates
+from tasso.methods import METHODS
+from tasso.models.clip import Clip, load_clip
+from tasso.models.inference import Inference
+from tasso.training.engine import choose_device, choose_precision
+from tasso.training.learner import load_checkpoint
+from tasso.training.run_folder import RunFolder
+
+__all__ = ["Picture", "Prediction", "Run"]
+
+START = "0"  # how to ask for the model before the first task
+
+
+class Run:
+    """A run folder, finished or not, with one of its models: by default that after the latest task learned.
+
+    Attributes:
+        results: what `results.json` holds.
+        config: all options of the run.
+    """
+
+    def __init__(self, path: Path | str, *, after: str | None = None, device: str = "auto") -> None:
+        """`after`: the task (name or number) after which the model was saved; `0` is the model before all tasks."""
+        self.folder, self.after, self.device = RunFolder(Path(path)), after, device
+        results = self.folder.read_results()
+        if results is None:
+            raise RunError(f"{path}: no results.json here; is it a run folder?")
+        for key in ("method", "label", "model", "class_names"):
+            if key not in results:
+                raise RunError(f"{self.folder.results_file}: missing key {key!r}")
+        if results["method"] not in METHODS:
+            known_methods = ", ".join(METHODS)
+            raise RunError(
+                f"{self.folder.results_file}: method: no method {results['method']!r}. There are: {known_methods}"
+            )
+        self.results: dict[str, Any] = results
+        self.config = self.folder.read_config()
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float] | None]:
+        """Metrics under "mtil" and "mcil"; None while the run is unfinished."""
+        return {setting: self.results[setting]["metrics"] for setting in ("mtil", "mcil")}
+
+    @property
+    def tasks(self) -> list[str]:
+        """Task names in the order of learning."""
+        return list(self.results["tasks"])
+
+    @property
+    def class_names(self) -> dict[str, list[str]]:
+        """Class names by task."""
+        return dict(self.results["class_names"])
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The prompts that class names are put into."""
+        return read_templates(known(self.config.template))
+
+    @property
+    def own_templates(self) -> dict[str, list[str]]:
+        """Prompts of tasks that have some for themselves."""
+        found: dict[str, list[str]] = self.results.get("templates", {})
+        return found
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """Learned tasks whose model is still there: sweeps remove some or all."""
+        learned = self.tasks[: len(self.results["per_task"])]
+        return [task for index, task in enumerate(learned) if self.folder.has_checkpoint(index, task)]
+
+    @property
+    def stage(self) -> str:
+        """Which of the run's models this is, in words."""
+        task = self._loaded[0]
+        return f"model after {task}" if task is not None else "model before all tasks"
+
+    @property
+    def clip(self) -> Clip:
+        """The model."""
+        return self.inference.clip
+
+    def plain_clip(self) -> Clip:
+        """The same, if it is a CLIP model like any other."""
+        method = METHODS[self.results["method"]]
+        if not method.plain_model:
+            raise ModelError(
+                f"{self.folder.path}: {method.title} adds modules of its own to the model, which no other library "
+                "can load; use it through tasso.load"
+            )
+        return self.clip
+
+    @property
+    def left_behind(self) -> str:
+        """What the model alone does not have of how this run compares pictures with classes, in words."""
+        if type(self.inference) is Inference:
+            return ""
+        return f"{type(self.inference).__name__} of {METHODS[self.results['method']].title}"
+
+    @property
+    def inference(self) -> Inference:
+        """How the model compares pictures with classes."""
+        return self._loaded[1]
+
+    @cached_property
+    def _loaded(self) -> tuple[str | None, Inference]:
+        return self._load(self._pretrained(), self.after)
+
+    def _pretrained(self) -> Clip:
+        # The precision is that of this machine, not of the one that the run was learned on.
+        device = choose_device(self.device)
+        clip = load_clip(self.config.model, self.config.pretrained)
+        return clip.to(device, choose_precision("auto", device))
+
+    def _load(self, clip: Clip, after: str | None) -> tuple[str | None, Inference]:
+        if after == START and START not in self.tasks:
+            return None, Inference(clip)
+        return load_checkpoint(clip, self.folder, after)
+
+    def stages(self) -> Iterator[tuple[str | None, Guesser]]:
+        """The models that are there, each with the task that it learned last; first the one before all tasks."""
+        start, templates = self._pretrained(), self.templates
+        yield None, Guesser(Inference(start), templates, self.own_templates)
+        for task in self.checkpoints:
+            yield task, Guesser(self._load(start.copy(), task)[1], templates, self.own_templates)
+
+    @cached_property
+    def guesser(self) -> Guesser:
+        """The model with its prompts."""
+        return Guesser(self.inference, self.templates, self.own_templates)
+
+    def candidates(self, task: str | None = None, classes: Sequence[str] | None = None) -> Candidates:
+        """The classes of one task, of all tasks of the run, or any others by name."""
+        return candidates(self.class_names, task, classes)
+
+    def classify(
+        self,
+        pictures: Picture | Iterable[Picture],
+        *,
+        task: str | None = None,
+        classes: Sequence[str] | None = None,
+        top: int = 1,
+    ) -> list[list[Prediction]]:
+        """The best guesses for each picture.
+
+        Probabilities are a softmax over the classes at hand: they add up to 1 over these, and say nothing about
+        whether the picture shows one of them at all.
+
+        Args:
+            pictures: one or more files, PIL images or height × width × 3 arrays of bytes.
+            task: only classes of this task; without it, classes of all tasks.
+            classes: any class names instead (open vocabulary).
+            top: how many guesses a picture.
+        """
+        among = self.candidates(task, classes)
+        several = [pictures] if isinstance(pictures, (str, Path, Image.Image, np.ndarray)) else list(pictures)
+        guesses: list[list[Prediction]] = []
+        for start in range(0, len(several), BATCH):  # not all of them decoded at once
+            batch = [read_picture(picture) for picture in several[start : start + BATCH]]
+            guesses += self.guesser.guess(batch, among, top)
+        return guesses
+
+    def answers(
+        self, files: Sequence[Path], among: Candidates, top: int = 1, *, skip: bool = False
+    ) -> Iterator[Answer]:
+        """As `classify`, for any number of files, one by one; with `skip`, those that cannot be read are told so."""
+        return answers(self.guesser, files, among, top, thread_pool(self.config.workers), skip=skip)

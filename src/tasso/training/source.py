@@ -1,0 +1,69 @@
+"""Models by what a user calls them: a run folder, a checkpoint file, a model name."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from tasso.errors import ConfigError, RunError
+from tasso.models.clip import LOCAL, Clip, load_clip
+from tasso.models.export import Source
+from tasso.training.run import Run
+from tasso.training.run_folder import RunFolder
+
+log = logging.getLogger("tasso")
+
+
+def open_source(
+    run: Path | None = None, after: str | None = None, model: str | None = None, pretrained: str | None = None
+) -> Source:
+    """A run's model, or a pretrained one. Methods whose result is more than a CLIP model are refused."""
+    if run is None:
+        if after is not None:
+            raise ConfigError("after: needs a run, whose model is meant")
+        clip = load_clip(model or "nano", pretrained)
+        return Source(clip, (model or "nano").removeprefix("local-dir:").replace("/", "-").strip("-"), f"{clip.spec}")
+    trained = Run(run, after=after, device="cpu")
+    clip, results = trained.plain_clip(), trained.results
+    story = f"{results['model']}, {trained.stage} ({results['label']}, tasks {', '.join(trained.tasks)})"
+    return Source(clip, run.resolve().name, story, trained.left_behind)
+
+
+def open_model(word: str) -> tuple[Clip, str]:
+    """The model that a word means, and how to name it to a person.
+
+    Args:
+        word: a run folder (its latest model), a checkpoint file of a run, a model name, or MODEL:PRETRAINED.
+    """
+    path = Path(word)
+    if path.suffix == ".safetensors" and path.parent.name == "checkpoints":
+        return _named(_checkpoint_source(path))
+    if (path / "results.json").is_file():
+        return _named(open_source(path))
+    if path.is_dir():
+        hint = f"; for an open_clip folder write {LOCAL}{word}" if (path / "open_clip_config.json").is_file() else ""
+        raise RunError(f"merge: {word} is a folder without results.json, so not a run folder{hint}")
+    if word.startswith(LOCAL):
+        model, pretrained = word, ""
+    else:
+        model, _, pretrained = word.partition(":")
+    if "/" in model and not model.startswith(LOCAL):
+        raise RunError(f"merge: {word}: no such run folder or checkpoint")
+    clip = load_clip(model, pretrained or None)
+    return clip, str(clip.spec)
+
+
+def _named(source: Source) -> tuple[Clip, str]:
+    if source.left_behind:
+        log.warning("%s is not merged: the result compares pictures with texts", source.left_behind)
+    return source.clip, source.story
+
+
+def _checkpoint_source(file: Path) -> Source:
+    folder = RunFolder(file.parent.parent)
+    number = file.name.partition("-")[0]
+    tasks = (folder.read_results() or {"tasks": []})["tasks"]
+    index = int(number) - 1 if number.isdecimal() else -1
+    if not file.is_file() or not 0 <= index < len(tasks) or folder.checkpoint_file(index, tasks[index]) != file:
+        raise RunError(f"merge: {file} is not a checkpoint of the run in {folder.path}")
+    return open_source(folder.path, str(index + 1))
