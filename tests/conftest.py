@@ -72,14 +72,14 @@ def tiny_clip(tiny_model: str) -> Clip:
 
 
 def draw(label: int, index: int, size: int = 16) -> Image.Image:
-    """A noisy picture whose colour tells its class."""
+    """A noisy image whose colour tells its class."""
     rng = np.random.default_rng([label, index])
     base = np.array([(60, 120, 200), (200, 60, 90), (90, 200, 60), (220, 210, 40)][label % 4])
     return Image.fromarray(np.clip(base + rng.normal(0, 25, (size, size, 3)), 0, 255).astype(np.uint8))
 
 
 def write_data_set(root: Path, name: str, prefix: str, classes: int = 3, train: int = 12, test: int = 6) -> Path:
-    """One data set in the authors' layout, `train` and `test` pictures a class."""
+    """One data set in the authors' layout, `train` and `test` images a class."""
     folder = root / name
     data: dict[str, list[list[object]]] = {"train": [], "val": [], "test": []}
     for split, count in (("train", train), ("test", test)):
@@ -96,7 +96,7 @@ def write_data_set(root: Path, name: str, prefix: str, classes: int = 3, train: 
 
 @pytest.fixture(scope="session")
 def mini_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A replica of mtil-mini's layout with a few drawn pictures; half of the sets are zips. Do not write into it."""
+    """A replica of mtil-mini's layout with a few drawn images; half of the sets are zips. Do not write into it."""
     root = tmp_path_factory.mktemp("mini")
     prefixes = {"fgvc-aircraft": "aircraft", "flowers-102": "flowers102", "food-101": "food101",
                 "oxford-pets": "oxfordpets", "stanford-cars": "stanfordcars"}  # fmt: skip
@@ -120,8 +120,8 @@ def quick(tiny_model: str, mini_root: Path, tmp_path: Path) -> dict[str, object]
     }  # fmt: skip
 
 
-def few_pictures(**more: str) -> dict[str, str]:
-    """An environment in which every Python process, workers of a sweep too, has few drawn pictures a class."""
+def few_images(**more: str) -> dict[str, str]:
+    """An environment in which every Python process, workers of a sweep too, has few drawn images a class."""
     path = os.pathsep.join([str(Path(__file__).parent / "dying"), *filter(None, sys.path)])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TASSO_TEST_FEW": "4", **more}
 

@@ -1,4 +1,4 @@
-"""The commands of the documentation, carried out by the real program on drawn pictures.
+"""The commands of the documentation, carried out by the real program on drawn images.
 
 A page's `sh` blocks are run from top to bottom, in a folder that holds what the pages speak of (`lay_out`). What would
 take long is made small by one table (`SMALLER`); what cannot be run here stands in another, with the reason
@@ -26,9 +26,9 @@ import pytest
 from PIL import Image
 
 import replicas
-from conftest import few_pictures, write_data_set
+from conftest import few_images, write_data_set
 from fences import fenced
-from own_pictures import write_folder
+from own_images import write_folder
 from tasso.cli import main
 from tasso.data import atlas, drawn
 
@@ -37,7 +37,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 GUIDE = [page for page in PAGES if "guide" in page.relative_to(ROOT).as_posix()]
 
 # Option by option, what is given instead, or beside, for a command to take a second: two steps of the tests' tiny model
-# on few pictures. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: leave it out.
+# on few images. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: leave it out.
 DATA = {"--test-per-class": "1", "--check-counts": "false", "--limit-tasks": "2", "--device": "cpu"}
 MODEL = {"--model": "tiny-quickgelu", "--pretrained": "WEIGHTS"}
 FOLDER = {"--model": "local-dir:TINY", "--pretrained": None}
@@ -71,7 +71,7 @@ INSTEAD = {
     ("report --figures", "runs"): "runs/mini",
     ("report --out", "runs"): "runs/mini",
 }
-# How a command may end other than well: replicas do not have the numbers of pictures of what they stand for.
+# How a command may end other than well: replicas do not have the numbers of images of what they stand for.
 ENDS = {"data check": 1}
 
 # Why a command is not run. With True it is at least planned: `--dry-run` is put behind it.
@@ -152,10 +152,10 @@ def lay_out(folder: Path, archives: Path) -> None:
            "land": "land"}  # fmt: skip
     for name, domain in own.items():
         write_folder(folder / name, domain)
-    for place in ("photos/{}.png", "pictures/{}.png", "more/{}.png", "new/000{}.jpg", "CORPUS/{}.png"):
+    for place in ("photos/{}.png", "images/{}.png", "more/{}.png", "new/000{}.jpg", "CORPUS/{}.png"):
         for index in range(1, 7):
             save(folder / place.format(index), index)
-    for name in ("photo.jpg", "picture.png", "one.png", "two.jpg"):
+    for name in ("photo.jpg", "image.png", "one.png", "two.jpg"):
         save(folder / name, 0)
     (folder / "CAPTIONS").write_text("a dog\na red car\n")
     matrix = {"zero_shot": [50.0, 60.0], "matrix": [[80.0, 61.0], [75.0, 90.0]]}
@@ -310,7 +310,7 @@ def reader(
     """Stands in a fresh folder."""
     for split in drawn.PER_CLASS:
         monkeypatch.setitem(drawn.PER_CLASS, split, 2)
-    for name, value in few_pictures().items():  # for workers of sweeps
+    for name, value in few_images().items():  # for workers of sweeps
         monkeypatch.setenv(name, value)
     tiny = Path(tiny_model.removeprefix("local-dir:"))
     folder = tmp_path / "folder"

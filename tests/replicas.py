@@ -1,5 +1,5 @@
 """Small replicas of the paper's data sets as their authors publish them: the same folders and list formats, with a
-few pictures that are drawn here. Each function writes the archives of one data set into a folder."""
+few images that are drawn here. Each function writes the archives of one data set into a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conftest import draw
 Files = dict[str, bytes]
 
 
-def picture(label: int, index: int, kind: str = "JPEG") -> bytes:
+def image(label: int, index: int, kind: str = "JPEG") -> bytes:
     buffer = io.BytesIO()
     draw(label, index).save(buffer, kind)
     return buffer.getvalue()
@@ -58,7 +58,7 @@ def aircraft_files() -> Files:
         split = ("train", "val", "test")[number % 3]
         label = number // 3 % 3
         lists[split].append(f"{number:07d} {variants[label]}")
-        files[f"fgvc-aircraft-2013b/data/images/{number:07d}.jpg"] = picture(label, number)
+        files[f"fgvc-aircraft-2013b/data/images/{number:07d}.jpg"] = image(label, number)
     base = "fgvc-aircraft-2013b/data"
     files |= {f"{base}/images_variant_{split}.txt": text(*entries) for split, entries in lists.items()}
     files[f"{base}/variants.txt"] = text(*variants)
@@ -72,7 +72,7 @@ def aircraft(into: Path) -> None:
 
 def folders(base: str, classes: list[str], count: int, ending: str = ".jpg") -> Files:
     return {
-        f"{base}/{name}/{name}_{number:04d}{ending}": picture(label, number)
+        f"{base}/{name}/{name}_{number:04d}{ending}": image(label, number)
         for label, name in enumerate(classes)
         for number in range(count)
     }
@@ -104,7 +104,7 @@ def flowers(into: Path) -> None:
     labels = [1 + number // 10 for number in range(30)]
     tar(
         into / "102flowers.tgz",
-        {f"jpg/image_{number + 1:05d}.jpg": picture(label, number) for number, label in enumerate(labels)},
+        {f"jpg/image_{number + 1:05d}.jpg": image(label, number) for number, label in enumerate(labels)},
     )
     (into / "imagelabels.mat").write_bytes(mat(labels=np.asarray([labels], dtype=np.uint8)))
 
@@ -128,13 +128,13 @@ def pets_files() -> tuple[Files, Files]:
     lists: dict[str, list[str]] = {"trainval": [], "test": []}
     for label, breed in enumerate(breeds, start=1):
         for number in range(15):
-            images[f"images/{breed}_{number}.jpg"] = picture(label, number)
+            images[f"images/{breed}_{number}.jpg"] = image(label, number)
             lists["trainval" if number < 10 else "test"].append(f"{breed}_{number} {label} 1 1")
     annotations = {f"annotations/{name}.txt": text(*entries) for name, entries in lists.items()}
     annotations |= {
         "annotations/list.txt": text("#Image CLASS-ID SPECIES BREED ID", *lists["trainval"]),
         "annotations/._trimaps": b"mac",
-        "annotations/trimaps/Abyssinian_0.png": picture(0, 0, "PNG"),
+        "annotations/trimaps/Abyssinian_0.png": image(0, 0, "PNG"),
     }
     return images, annotations
 
@@ -161,7 +161,7 @@ def cars_annotations(count: int, *, labelled: bool = True) -> bytes:
 
 def cars(into: Path) -> None:
     for split, count in (("train", 30), ("test", 9)):
-        files = {f"cars_{split}/{number + 1:05d}.jpg": picture(number % 3, number) for number in range(count)}
+        files = {f"cars_{split}/{number + 1:05d}.jpg": image(number % 3, number) for number in range(count)}
         tar(into / f"cars_{split}.tgz", files)
     names = np.asarray(CARS, dtype=object).reshape(1, -1)
     tar(
@@ -181,7 +181,7 @@ ACTIONS = ["ApplyEyeMakeup", "HandstandPushups", "YoYo"]
 def frames() -> Files:
     renamed = ["Apply_Eye_Makeup", "Handstand_Pushups", "Yo_Yo"]
     return {
-        f"UCF-101-midframes/{folder}/v_{action}_g{number:02d}_c01.jpg": picture(label, number)
+        f"UCF-101-midframes/{folder}/v_{action}_g{number:02d}_c01.jpg": image(label, number)
         for label, (folder, action) in enumerate(zip(renamed, ACTIONS, strict=True))
         for number in range(13)
     }
@@ -211,7 +211,7 @@ def imagenet(into: Path) -> None:
         with tarfile.open(fileobj=inner, mode="w") as archive:
             for number in (7, 3, 11, 5):  # not sorted, as in the original
                 member = tarfile.TarInfo(f"{synset}_{number}.JPEG")
-                content = picture(label, number)
+                content = image(label, number)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
         classes[f"{synset}.tar"] = inner.getvalue()

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def alignment(tasks: int = len(TASKS), shift: float = 0.0) -> Json:
-    """The key `alignment`: forty pictures and three classes a task."""
+    """The key `alignment`: forty images and three classes a task."""
 
     def distances(start: float) -> Json:
         return {

@@ -1,4 +1,4 @@
-"""Distances between pictures and class texts: what is kept of them, and that keeping it costs no second look."""
+"""Distances between images and class texts: what is kept of them, and that keeping it costs no second look."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def unit(rows: int, seed: int, dim: int = 6) -> Tensor:
 
 @settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(0, 10_000))
-def test_summary_equals_slow_sums(pictures: int, classes: int, seed: int) -> None:
-    features, texts = unit(pictures, seed), unit(classes, seed + 1)
-    labels = torch.randint(classes, (pictures,), generator=torch.Generator().manual_seed(seed + 2))
+def test_summary_equals_slow_sums(images: int, classes: int, seed: int) -> None:
+    features, texts = unit(images, seed), unit(classes, seed + 1)
+    labels = torch.randint(classes, (images,), generator=torch.Generator().manual_seed(seed + 2))
     found = alignment(features, texts, labels)
     slow = [1 - float(f.double() @ texts[label].double()) for f, label in zip(features, labels.tolist(), strict=True)]
-    assert found["count"] == pictures == sum(found["counts"])
+    assert found["count"] == images == sum(found["counts"])
     assert found["mean"] == pytest.approx(np.mean(slow), abs=1e-6)
     assert found["quantiles"] == pytest.approx(np.quantile(slow, (0, 0.25, 0.5, 0.75, 1)).tolist(), abs=1e-6)
     width = (RANGE[1] - RANGE[0]) / BINS
@@ -44,8 +44,8 @@ def test_summary_equals_slow_sums(pictures: int, classes: int, seed: int) -> Non
     assert [int(value / width) for value in (min(slow), max(slow))] == pytest.approx(ends, abs=1)
     # A median read from the histogram is within half a bin of one of the two distances in the middle.
     middles = (np.arange(len(found["counts"])) + found["first_bin"] + 0.5) * width
-    read = np.repeat(middles, found["counts"])[(pictures - 1) // 2]
-    assert read == pytest.approx(sorted(slow)[(pictures - 1) // 2], abs=0.002 + 1e-9)
+    read = np.repeat(middles, found["counts"])[(images - 1) // 2]
+    assert read == pytest.approx(sorted(slow)[(images - 1) // 2], abs=0.002 + 1e-9)
     for number, distance in enumerate(found["prototypes"]):
         mine = features[labels == number].double()
         if not len(mine):
@@ -66,7 +66,7 @@ def test_rows_bring_distances_of_the_right_classes() -> None:
     assert rows.alignment[0]["prototypes"] == [0, 1, 2]
     assert rows.alignment[0]["counts"][0] == rows.alignment[0]["counts"][-1] == 1
     assert rows.alignment[1]["prototypes"] == pytest.approx([0, 1 - 1.6 / np.hypot(1.6, 0.8)], abs=1e-6)
-    assert clip.batches == [3, 3], "no picture is embedded twice"
+    assert clip.batches == [3, 3], "no image is embedded twice"
     assert accuracy_rows(inference, tasks, pixels, ("{}",), 8).alignment is None
 
 

@@ -27,14 +27,14 @@ for name, domain in atlas.DOMAINS.items():
         total = zlib.crc32(atlas.render(name, label, 3, seed=5, split="val").tobytes(), total)
 for index in range(20):
     total = zlib.crc32(atlas.render_reference(index).tobytes(), total)
-    picture, captions = atlas.render_captioned(index)
-    total = zlib.crc32(picture.tobytes() + " ".join(captions).encode(), total)
+    image, captions = atlas.render_captioned(index)
+    total = zlib.crc32(image.tobytes() + " ".join(captions).encode(), total)
 print(total)
 """
 
 
 def checksum(hash_seed: str) -> int:
-    """The checksum of some pictures, computed in a fresh process."""
+    """The checksum of some images, computed in a fresh process."""
     source = Path(atlas.__file__).parents[3]
     env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(source)}
     run = subprocess.run([sys.executable, "-c", CHECKSUM], env=env, capture_output=True, text=True, check=True)
@@ -65,13 +65,13 @@ def test_class_names_are_unique() -> None:
 @pytest.mark.parametrize("size", [64, 32, 96])
 def test_every_class_renders(size: int) -> None:
     for domain, label in CLASSES:
-        picture = atlas.render(domain, label, 0, size=size)
-        assert picture.shape == (size, size, 3)
-        assert picture.dtype == np.uint8
-        assert picture.std() > 4, (domain, label)
+        image = atlas.render(domain, label, 0, size=size)
+        assert image.shape == (size, size, 3)
+        assert image.dtype == np.uint8
+        assert image.std() > 4, (domain, label)
 
 
-def test_pictures_do_not_depend_on_the_process() -> None:
+def test_images_do_not_depend_on_the_process() -> None:
     assert checksum("1") == checksum("2")
 
 
@@ -84,7 +84,7 @@ def test_rendering_is_repeatable() -> None:
 
 def test_every_part_of_the_key_matters() -> None:
     for domain in atlas.DOMAINS:
-        pictures = [
+        images = [
             atlas.render(domain, 0, 0),
             atlas.render(domain, 0, 1),
             atlas.render(domain, 1, 0),
@@ -92,10 +92,10 @@ def test_every_part_of_the_key_matters() -> None:
             atlas.render(domain, 0, 0, split="val"),
             atlas.render(domain, 0, 0, split="test"),
         ]
-        assert len({picture.tobytes() for picture in pictures}) == len(pictures)
+        assert len({image.tobytes() for image in images}) == len(images)
 
 
-def test_splits_share_no_picture() -> None:
+def test_splits_share_no_image() -> None:
     sums = {
         split: {zlib.crc32(atlas.render("food", 0, index, split=split).tobytes()) for index in range(40)}
         for split in atlas.SPLITS
@@ -139,8 +139,8 @@ def test_a_quarter_of_each_domain_is_held_out() -> None:
 
 def test_captions_never_name_held_out_classes() -> None:
     for index in range(1500):
-        picture, captions = atlas.render_captioned(index, size=32)
-        assert picture.shape == (32, 32, 3)
+        image, captions = atlas.render_captioned(index, size=32)
+        assert image.shape == (32, 32, 3)
         assert 1 <= len(captions) <= 3
         assert len(set(captions)) == len(captions)
         for caption in captions:

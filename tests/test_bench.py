@@ -35,10 +35,10 @@ def test_a_step_of_every_method(tiny_model: str, name: str) -> None:
 
 
 def test_the_plain_recipe_has_the_same_losses(tiny_model: str) -> None:
-    """Its first step against ours, from the same weights and projector, on the same pictures."""
+    """Its first step against ours, from the same weights and projector, on the same images."""
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), "steps": 9}
-    ours = noise_learner(options, classes=5, pictures=16).begin(0)
-    step = ReferenceStep(noise_learner(options, classes=5, pictures=16), 6)
+    ours = noise_learner(options, classes=5, images=16).begin(0)
+    step = ReferenceStep(noise_learner(options, classes=5, images=16), 6)
     with torch.no_grad():
         step.A.copy_(ours.method.A)  # type: ignore[attr-defined]
     terms = {name: float(term) for name, term in ours.advance().items()}
@@ -55,23 +55,23 @@ def test_arithmetic_is_that_of_the_towers(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": {"name": "finetune"}, "steps": 9}
     one = count_tflop(options, 5)
     assert count_tflop({**options, "batch_size": 8}, 5) == pytest.approx(2 * one, rel=0.02)
-    assert count_tflop({**options, "method": options_for("tasso")}, 5) > 1.5 * one, "reference pictures and a teacher"
+    assert count_tflop({**options, "method": options_for("tasso")}, 5) > 1.5 * one, "reference images and a teacher"
 
 
 def test_evaluation_and_a_whole_run(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso")}
-    result = bench_eval(options, classes=3, pictures=10, rounds=1)
-    assert result["pictures"] == 20
-    whole = bench_run({**options, "batch_size": 32}, classes=3, pictures=10, **FAST)
-    assert (whole["steps"], whole["test_pictures"]) == (9956, 61_381), "the paper's sizes"
+    result = bench_eval(options, classes=3, images=10, rounds=1)
+    assert result["images"] == 20
+    whole = bench_run({**options, "batch_size": 32}, classes=3, images=10, **FAST)
+    assert (whole["steps"], whole["test_images"]) == (9956, 61_381), "the paper's sizes"
     expected = whole["steps"] * whole["seconds_ms"] / 6e4
     assert whole["training_minutes"] == pytest.approx(expected, abs=0.01)
 
 
-def test_pictures_from_files_and_from_packs(tiny_model: str) -> None:
+def test_images_from_files_and_from_packs(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), "workers": 2, "pack_size": 32}
-    result = bench_images(options, classes=4, pictures=24, batches=1, **FAST)
-    assert result["pictures"] == 24
+    result = bench_images(options, classes=4, images=24, batches=1, **FAST)
+    assert result["images"] == 24
     ratio = result["packed_images_per_second"] / result["exact_images_per_second"]
     assert result["packed_against_exact"] == pytest.approx(ratio, abs=0.01)
     both = [result[key]["seconds_ms"] for key in ("step_on_device", "step_from_packs")]

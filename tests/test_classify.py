@@ -1,4 +1,4 @@
-"""Pictures through `tasso classify` and `Run.classify`: what is chosen from, what is printed, what cannot be read."""
+"""Images through `tasso classify` and `Run.classify`: what is chosen from, what is printed, what cannot be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import tasso
 from conftest import draw
 from tasso.cli import main
-from tasso.data.images.files import find_pictures
+from tasso.data.images.files import find_images
 from tasso.errors import ConfigError, DataError, ModelError, RunError
 from tasso.evaluation.predict import BATCH, candidates
 from tasso.models.inference import Inference
@@ -34,32 +34,32 @@ def run_folder(tiny_model: str, mini_root: Path, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Three pictures and two files that are none."""
-    folder = tmp_path / "pictures"
+def images(tmp_path: Path) -> Path:
+    """Three images and two files that are none."""
+    folder = tmp_path / "images"
     (folder / "more").mkdir(parents=True)
     for name, label in (("b.png", 0), ("a[1].jpg", 1), ("more/c.PNG", 2)):
         draw(label, 7, 20 + label).save(folder / name)
-    (folder / "broken.png").write_bytes(b"no picture")
+    (folder / "broken.png").write_bytes(b"no image")
     (folder / "notes.txt").write_text("not looked at")
     return folder
 
 
-def test_files_folders_and_patterns(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_folders_and_patterns(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(*words: str) -> list[str]:
-        return [str(path.relative_to(pictures)) for path in find_pictures([str(pictures / word) for word in words])]
+        return [str(path.relative_to(images)) for path in find_images([str(images / word) for word in words])]
 
     assert found("") == ["a[1].jpg", "b.png", "broken.png", "more/c.PNG"]
     assert found("b.png", "*.png") == ["b.png", "broken.png"], "each once"
     assert found("a[1].jpg") == ["a[1].jpg"], "a name that exists is no pattern"
     assert found("**/*.PNG", "notes.txt") == ["more/c.PNG", "notes.txt"]
-    (pictures / "more" / "loop").symlink_to(pictures)
+    (images / "more" / "loop").symlink_to(images)
     assert found("more") == ["more/c.PNG"]
-    (pictures / ".hidden").mkdir()
+    (images / ".hidden").mkdir()
     for word in ("absent.png", "*.gif"):
         with pytest.raises(DataError, match="no such file or folder"):
             found(word)
-    with pytest.raises(DataError, match="no pictures in there"):
+    with pytest.raises(DataError, match="no images in there"):
         found(".hidden")
 
 
@@ -75,52 +75,52 @@ def test_what_is_chosen_from() -> None:
 
 
 def test_command_prints_guesses_and_says_what_could_not_be_read(
-    run_folder: Path, pictures: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    run_folder: Path, images: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["classify", str(run_folder), str(pictures), "--top", "2", "--device", "cpu"])
+        main(["classify", str(run_folder), str(images), "--top", "2", "--device", "cpu"])
     assert stop.value.code == 1
     printed = capsys.readouterr()
-    blocks = f"\n{printed.out}".split(f"\n{pictures}")[1:]
+    blocks = f"\n{printed.out}".split(f"\n{images}")[1:]
     assert [block.split("\n")[0] for block in blocks] == ["/a[1].jpg", "/b.png", "/broken.png", "/more/c.PNG"]
-    assert "not a readable picture" in blocks[2]
+    assert "not a readable image" in blocks[2]
     assert all(block.count(" %  ") == 2 for block in (blocks[0], blocks[1], blocks[3]))
-    assert "1 of 4 files could not be read as pictures" in printed.err
+    assert "1 of 4 files could not be read as images" in printed.err
     assert "model after eurosat; 6 classes of 2 tasks" in caplog.text
     assert "softmax over these classes alone" in caplog.text
     with pytest.raises(SystemExit) as stop:
-        main(["classify", str(run_folder), str(pictures), "--unreadable", "error"])
+        main(["classify", str(run_folder), str(images), "--unreadable", "error"])
     assert stop.value.code == 2
     printed = capsys.readouterr()
-    assert "broken.png: not a readable picture" in printed.err
+    assert "broken.png: not a readable image" in printed.err
     assert "b.png\n" in printed.out, "what came before it was told"
     assert "c.PNG" not in printed.out
 
 
-def test_json_is_what_python_says(run_folder: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [str(pictures / "b.png"), str(pictures / "more" / "c.PNG")]
+def test_json_is_what_python_says(run_folder: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(images / "b.png"), str(images / "more" / "c.PNG")]
     main(["classify", str(run_folder), *files, "--json", "--task", "dtd", "--top", "9"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["picture"] for line in lines] == files
+    assert [line["image"] for line in lines] == files
     run = tasso.load(run_folder)
     for line, guesses in zip(lines, run.classify(files, task="dtd", top=9), strict=True):
         assert line["predictions"] == [guess.to_dict() for guess in guesses]
         assert {guess["task"] for guess in line["predictions"]} == {"dtd"}
         assert sum(guess["probability"] for guess in line["predictions"]) == pytest.approx(1, abs=1e-5)
     with pytest.raises(SystemExit):
-        main(["classify", str(run_folder), str(pictures), "--json", "--classes", "red thing, blue thing", "--top", "1"])
+        main(["classify", str(run_folder), str(images), "--json", "--classes", "red thing, blue thing", "--top", "1"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [set(line) for line in lines].count({"picture", "error"}) == 1
+    assert [set(line) for line in lines].count({"image", "error"}) == 1
     named = [line["predictions"] for line in lines if "predictions" in line]
     assert {len(guesses) for guesses in named} == {1}
     assert all(guesses[0]["task"] is None and guesses[0]["class"].endswith("thing") for guesses in named)
 
 
 def test_the_model_after_each_task_and_before_all(run_folder: Path, tiny_model: str) -> None:
-    picture = draw(1, 5)
+    image = draw(1, 5)
 
     def shares(**options: Any) -> list[float]:
-        guesses = tasso.load(run_folder, **options).classify(picture, top=6)[0]
+        guesses = tasso.load(run_folder, **options).classify(image, top=6)[0]
         return [guess.probability for guess in sorted(guesses, key=lambda guess: (guess.task, guess.class_name))]
 
     before, first, last = shares(after="0"), shares(after="dtd"), shares()
@@ -128,28 +128,28 @@ def test_the_model_after_each_task_and_before_all(run_folder: Path, tiny_model: 
     assert shares(after="eurosat", device="cpu") == last
     assert before != first != last != before
     run = Run(run_folder)
-    assert [(task, guesser.guess([_pixels(picture)], run.candidates(), 6)[0][0].probability) for task, guesser
+    assert [(task, guesser.guess([_pixels(image)], run.candidates(), 6)[0][0].probability) for task, guesser
             in run.stages()] == [(None, max(before)), ("dtd", max(first)), ("eurosat", max(last))]  # fmt: skip
     with pytest.raises(ConfigError, match="learned no task 'pets'"):
         shares(after="pets")
     with pytest.raises(ConfigError, match="top: must be at least 1"):
-        run.classify(picture, top=0)
+        run.classify(image, top=0)
 
 
-def _pixels(picture: Any) -> Any:
-    from tasso.data.images.files import read_picture
+def _pixels(image: Any) -> Any:
+    from tasso.data.images.files import read_image
 
-    return read_picture(picture)
+    return read_image(image)
 
 
 def test_models_with_modules_of_their_own_stand_side_by_side(quick: dict[str, Any]) -> None:
     from test_methods import options_for
 
     run = tasso.learn(**{**quick, "method": options_for("moe-adapters"), "steps": 2})
-    picture, among = _pixels(draw(1, 5)), run.candidates()
-    found = {task: guesser.guess([picture], among, 6)[0] for task, guesser in run.stages()}
+    image, among = _pixels(draw(1, 5)), run.candidates()
+    found = {task: guesser.guess([image], among, 6)[0] for task, guesser in run.stages()}
     for task, guesses in found.items():
-        expected = tasso.load(run.folder.path, after=task or "0").classify(picture, top=6)[0]
+        expected = tasso.load(run.folder.path, after=task or "0").classify(image, top=6)[0]
         assert guesses == expected, task
     assert list(found) == [None, "dtd", "eurosat"]
 
@@ -165,7 +165,7 @@ def test_more_than_a_batch_comes_in_order(run_folder: Path) -> None:
     assert run.classify([]) == []
 
 
-def test_who_shares_decisions_sees_one_picture_at_a_time(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_shares_decisions_sees_one_image_at_a_time(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, sizes = tasso.load(run_folder), list[int]()
     embed = Inference.embed
 

@@ -42,7 +42,7 @@ def test_recorded_steps_are_the_same_steps(on_gpu: dict[str, Any], name: str) ->
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
-    for more in ({}, {"cache_gib": 0.0, "workers": 2}):  # pictures in memory; pictures read ahead by threads
+    for more in ({}, {"cache_gib": 0.0, "workers": 2}):  # images in memory; images read ahead by threads
         out = f"{on_gpu['out']}-{len(more)}"
         results = learn(from_dict({**on_gpu, **more, "method": options_for(name), "out": out}))
         assert results["finished"]
@@ -130,8 +130,8 @@ def test_bfloat16_learns_what_float32_learns(tmp_path: Path) -> None:
         steps = [training.advance() for _ in range(100)]
         training.close()
         curves = {name: torch.stack([step[name] for step in steps]).cpu() for name in steps[0]}
-        pictures = learner._kept(learner.sequence.tasks[0].test, "test")
-        return curves, method.inference([learner.sequence.tasks[0].class_names]).embed_all(pictures).features.cpu()
+        images = learner._kept(learner.sequence.tasks[0].test, "test")
+        return curves, method.inference([learner.sequence.tasks[0].class_names]).embed_all(images).features.cpu()
 
     losses, features = learned("float32", 1102)
 

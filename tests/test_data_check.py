@@ -81,17 +81,17 @@ def edit(root: Path, name: str, prefix: str, change: Any) -> None:
 def test_good_data_passes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = found(root, capsys)
     assert report["ok"]
-    assert [s["pictures_read"] for s in report["data_sets"]] == [30, 100, 30, 39, 12]
+    assert [s["images_read"] for s in report["data_sets"]] == [30, 100, 30, 39, 12]
     main(words(root))
     assert capsys.readouterr().out.endswith("all as it should be\n")
 
 
-def broken_picture(root: Path) -> None:
+def broken_image(root: Path) -> None:
     file = next((root / "dtd" / "images" / "banded").glob("*.jpg"))
     file.write_bytes(file.read_bytes()[:200])
 
 
-def gone_picture(root: Path) -> None:
+def gone_image(root: Path) -> None:
     (root / "eurosat" / "images" / "River" / "River_0003.jpg").unlink()
 
 
@@ -100,23 +100,23 @@ def broken_reference(root: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Any, str, str]] = {
-    "a broken picture": (broken_picture, "dtd", "pictures cannot be read"),
-    "a picture that is gone": (gone_picture, "eurosat", "River_0003.jpg"),
-    "a broken reference picture": (broken_reference, "imagenet", "1 of 12 pictures cannot be read (reference images)"),
-    "fewer pictures": (
+    "a broken image": (broken_image, "dtd", "images cannot be read"),
+    "an image that is gone": (gone_image, "eurosat", "River_0003.jpg"),
+    "a broken reference image": (broken_reference, "imagenet", "1 of 12 images cannot be read (reference images)"),
+    "fewer images": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"]["train"].pop()), "dtd", "counts: 14 train, not 15"),
     "train in test": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"]["test"].append(d["data"]["train"][0])), "dtd",
-        "sets: 1 pictures are in both train and test"),
-    "a picture twice": (
+        "sets: 1 images are in both train and test"),
+    "an image twice": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"]["test"].append(d["data"]["test"][0])), "dtd",
-        "sets: 1 pictures stand twice in test"),
+        "sets: 1 images stand twice in test"),
     "a label shifted": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"]["test"].__setitem__(
-            0, [d["data"]["test"][0][0], 2])), "dtd", "class names: the folder banded has pictures of several classes"),
-    "a class without test pictures": (
+            0, [d["data"]["test"][0][0], 2])), "dtd", "class names: the folder banded has images of several classes"),
+    "a class without test images": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"].__setitem__(
-            "test", [entry for entry in d["data"]["test"] if entry[1]])), "dtd", "no test picture of 'banded'"),
+            "test", [entry for entry in d["data"]["test"] if entry[1]])), "dtd", "no test image of 'banded'"),
     "folder names": (
         lambda root: edit(root, "eurosat", "eurosat", lambda d: d["class_names"].__setitem__(0, "AnnualCrop")),
         "eurosat", "class names: class 0 is 'annualcrop', not 'annual crop land'"),
@@ -128,7 +128,7 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
         lambda root: (root / "imagenet" / "imagenet_annotations.json").unlink(), "imagenet", "data: "),
     "too few reference images": (
         lambda root: edit(root, "imagenet", "imagenet", lambda d: d["data"]["train"].pop()), "imagenet",
-        "counts: 11 pictures, fewer than 12"),
+        "counts: 11 images, fewer than 12"),
 }  # fmt: skip
 
 
@@ -156,13 +156,11 @@ def test_notes_are_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     ]  # fmt: skip
 
 
-def test_quick_reads_no_picture(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_reads_no_image(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked, "decode", None)
     report = found(root, capsys, "--quick")
     assert report["ok"]
-    assert {s["pictures_read"] for s in report["data_sets"]} == {0}
+    assert {s["images_read"] for s in report["data_sets"]} == {0}
 
 
 def test_what_was_fine_is_not_read_again(
@@ -176,12 +174,12 @@ def test_what_was_fine_is_not_read_again(
         return real(images, index)
 
     monkeypatch.setattr(looked, "decode", counted)
-    broken_picture(root)
+    broken_image(root)
     first = faults(found(root, capsys))
     assert len(read) == 211
     read.clear()
     assert faults(found(root, capsys)) == first
-    assert 1 <= len(read) <= 4, "the chunk with the broken picture"
+    assert 1 <= len(read) <= 4, "the chunk with the broken image"
     file = root / "eurosat" / "images" / "River" / "River_0003.jpg"
     draw(3, 3).save(file)
     os.utime(file, (5, 5))
@@ -266,7 +264,7 @@ def test_a_data_set_that_is_off_is_named_and_by_how_much(
         ]
     }
     assert found(root, capsys, *model, "--tolerance", "2.5")["ok"]
-    # Nine test pictures of dtd were drawn here: chance alone explains much.
+    # Nine test images of dtd were drawn here: chance alone explains much.
     expected.mcil["stanford-cars"] -= 2.0
     expected.mtil["dtd"] += 2.0
     assert found(root, capsys, *model)["ok"]
@@ -287,7 +285,7 @@ def test_rows_are_compared_only_with_what_they_hold_for(
     part = found(root, capsys, *model, "--sequence", "dtd,eurosat")
     assert not part["ok"]
     assert "expected" not in part["fingerprint"]["rows"]["mcil"]["dtd"], "classes of fewer tasks"
-    gone_picture(root)
+    gone_image(root)
     left = found(root, capsys, *model)
     assert left["fingerprint"]["left_out"] == ["eurosat"]
     assert set(left["fingerprint"]["rows"]["mtil"]) == set(NAMES) - {"eurosat"}
@@ -301,16 +299,16 @@ def test_a_model_that_nobody_measured(root: Path, capsys: pytest.CaptureFixture[
 
 
 @given(st.floats(0.1, 5), st.floats(0, 100), st.integers(1, 100_000))
-def test_what_chance_allows(tolerance: float, expected: float, pictures: int) -> None:
-    assert allowed(tolerance, expected, pictures, drawn=False) == tolerance
-    more = allowed(tolerance, expected, pictures, drawn=True)
+def test_what_chance_allows(tolerance: float, expected: float, images: int) -> None:
+    assert allowed(tolerance, expected, images, drawn=False) == tolerance
+    more = allowed(tolerance, expected, images, drawn=True)
     assert more >= tolerance
-    assert allowed(tolerance, expected, pictures * 4, drawn=True) - tolerance == pytest.approx((more - tolerance) / 2)
-    assert allowed(tolerance, 100 - expected, pictures, drawn=True) == pytest.approx(more, abs=1e-5)  # 100 - ε is 100
+    assert allowed(tolerance, expected, images * 4, drawn=True) - tolerance == pytest.approx((more - tolerance) / 2)
+    assert allowed(tolerance, 100 - expected, images, drawn=True) == pytest.approx(more, abs=1e-5)  # 100 - ε is 100
 
 
 def test_chance_against_draws() -> None:
-    """Two test sets of 30 % of the same pictures differ no more than allowed, nearly always."""
+    """Two test sets of 30 % of the same images differ no more than allowed, nearly always."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -339,7 +337,7 @@ def test_zips(mini_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         main(["data", "check", "--benchmark", "mtil-mini", "--data-root", str(mini_root), "--json"])
     assert stop.value.code == 1
     report = json.loads(capsys.readouterr().out)
-    assert [s["pictures_read"] for s in report["data_sets"]] == [54] * 8 + [36]
+    assert [s["images_read"] for s in report["data_sets"]] == [54] * 8 + [36]
     assert all(fault["what"] in ("counts", "class names") for s in report["data_sets"] for fault in s["wrong"])
 
 

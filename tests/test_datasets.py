@@ -82,7 +82,7 @@ NAMES = {
     "ucf-101": ["Apply Eye Makeup", "Handstand Pushups", "Yo Yo"],
     "imagenet": ["n01440764", "n01443537", "projectile"],
 }  # fmt: skip
-# Pictures a class for training, validation and test.
+# Images a class for training, validation and test.
 PER_CLASS = {
     "fgvc-aircraft": (2, 2, 2), "dtd": (5, 2, 3), "eurosat": (5, 2, 3), "flowers-102": (5, 2, 3), "food-101": (5, 2, 3),
     "oxford-pets": (8, 2, 5), "stanford-cars": (8, 2, 3), "ucf-101": (8, 2, 3), "imagenet": (4, 0, 0),
@@ -101,13 +101,13 @@ def test_every_layout_becomes_what_a_run_reads(tmp_path: Path, name: str) -> Non
         images = getattr(task, split)
         assert Counter(images.labels.tolist()) == dict.fromkeys(range(len(NAMES[name])) if count else [], count)
         paths |= set(images.keys)
-        # The replicas' pictures have the colour of their class: labels and pixels belong together.
+        # The replicas' images have the colour of their class: labels and pixels belong together.
         for place, label in enumerate(images.labels.tolist()):
             first = 1 if name == "flowers-102" or name == "oxford-pets" else 0
             mean = decode(images, place).reshape(-1, 3).mean(0)
             other = np.asarray(draw(label + first, 0)).reshape(-1, 3).mean(0)
             assert np.abs(mean - other).max() < 20
-    assert len(paths) == sum(PER_CLASS[name]) * len(NAMES[name]), "every picture is in exactly one set"
+    assert len(paths) == sum(PER_CLASS[name]) * len(NAMES[name]), "every image is in exactly one set"
     assert not [path.name for path in (tmp_path / name).iterdir() if path.name.startswith((".unp", ".old"))]
 
 
@@ -203,7 +203,7 @@ def test_sizes_of_the_paper_follow_from_the_rules() -> None:
 
 
 def coop(names: list[str], prefix: str = "") -> dict[str, Any]:
-    """Pictures of the replica of ucf-101 in a split of their own."""
+    """Images of the replica of ucf-101 in a split of their own."""
     folders = ["Apply_Eye_Makeup", "Handstand_Pushups", "Yo_Yo"]
     entries = [
         [f"{prefix}{folder}/v_{action}_g{number:02d}_c01.jpg", label, names[label]]
@@ -241,7 +241,7 @@ BAD_SPLITS: dict[str, tuple[Any, str]] = {
     "true": ({"train": [["a.jpg", True, "a"]], "val": [], "test": []}, r"train\[0\]"),
     "no name": ({"train": [["a.jpg", 0, " "]], "val": [], "test": []}, r"train\[0\]"),
     "two names": ({"train": [["a.jpg", 0, "a"]], "val": [["b.jpg", 0, "b"]], "test": []}, "label 0 is called 'b'"),
-    "a gap": ({"train": [["a.jpg", 0, "a"], ["b.jpg", 2, "b"]], "val": [], "test": []}, "no picture has label 1"),
+    "a gap": ({"train": [["a.jpg", 0, "a"], ["b.jpg", 2, "b"]], "val": [], "test": []}, "no image has label 1"),
 }
 
 
@@ -255,9 +255,7 @@ def test_bad_coop_splits_are_named(tmp_path: Path, case: str) -> None:
     assert str(file) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "message"), [("../", "does not lie in the images folder"), ("x/", "picture missing")]
-)
+@pytest.mark.parametrize(("prefix", "message"), [("../", "does not lie in the images folder"), ("x/", "image missing")])
 def test_a_coop_split_with_strange_paths_is_not_used(tmp_path: Path, prefix: str, message: str) -> None:
     folder = replicas.write(tmp_path, "ucf-101")
     (folder / "split_zhou_UCF101.json").write_text(json.dumps(coop(["a", "b", "c"], prefix)))
@@ -281,10 +279,10 @@ def test_the_reference_subset_is_the_one_that_a_run_would_draw(tmp_path: Path, c
     options = {"benchmark": "mtil", "check_counts": False, "reference_images": count}
     keys, labels = [], []
     for root in ("all", "part"):
-        pictures, names = MTIL.load_reference(tmp_path / root, False)
+        images, names = MTIL.load_reference(tmp_path / root, False)
         from tasso.data.catalogue import subset
 
-        chosen = subset(pictures, from_dict(options))
+        chosen = subset(images, from_dict(options))
         keys.append(chosen.keys)
         labels.append(chosen.labels.tolist())
         assert list(names) == NAMES["imagenet"]
@@ -305,7 +303,7 @@ def test_an_unpacked_imagenet_can_be_linked(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "train"
     for synset in replicas.SYNSETS:
         (elsewhere / synset).mkdir(parents=True)
-        (elsewhere / synset / f"{synset}_1.JPEG").write_bytes(replicas.picture(0, 1))
+        (elsewhere / synset / f"{synset}_1.JPEG").write_bytes(replicas.image(0, 1))
     (tmp_path / "root" / "imagenet" / "images").mkdir(parents=True)
     (tmp_path / "root" / "imagenet" / "images" / "train").symlink_to(elsewhere)
     before = tree(tmp_path / "elsewhere")
@@ -362,11 +360,11 @@ def test_the_authors_own_annotations_are_kept(tmp_path: Path) -> None:
     assert one(tmp_path, "dtd").did == ("nothing to do",)
 
 
-def test_own_annotations_without_their_pictures_are_not_ready(tmp_path: Path) -> None:
+def test_own_annotations_without_their_images_are_not_ready(tmp_path: Path) -> None:
     folder = replicas.write(tmp_path, "dtd")
     given = {"data": {"train": [["banded/none.jpg", 0]]}, "class_names": ["stripes"]}
     (folder / "dtd_annotations.json").write_text(json.dumps(given))
-    assert f"picture missing: {folder / 'images' / 'banded' / 'none.jpg'}" in (one(tmp_path, "dtd").problem or "")
+    assert f"image missing: {folder / 'images' / 'banded' / 'none.jpg'}" in (one(tmp_path, "dtd").problem or "")
 
 
 def test_a_zip_in_the_authors_layout_is_left_alone(tmp_path: Path) -> None:
@@ -448,7 +446,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda: {**replicas.aircraft_files(), f"{AIR}/variants.txt": b"\xff\xfe\x00"}, "not a readable list"),
     "dtd: a folder too many": bad(
         "dtd", "dtd-r1.0.1.tar.gz",
-        lambda: {**replicas.dtd_files(), "dtd/images/plaid/plaid_1.jpg": replicas.picture(0, 0)},
+        lambda: {**replicas.dtd_files(), "dtd/images/plaid/plaid_1.jpg": replicas.image(0, 0)},
         "the folder plaid is no class"),
     "dtd: a folder too few": bad(
         "dtd", "dtd-r1.0.1.tar.gz",
@@ -458,7 +456,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "dtd", "dtd-r1.0.1.tar.gz",
         lambda: {**{n: c for n, c in replicas.dtd_files().items() if "images/banded" not in n},
                  "dtd/images/banded/thumbs.db": b""},
-        "no pictures in this folder"),
+        "no images in this folder"),
     "dtd: another archive": bad(
         "dtd", "dtd-r1.0.1.tar.gz", lambda: {"something/else.jpg": b""}, "nothing in it begins with dtd/images/"),
     "eurosat: a folder too many": bad(
@@ -469,7 +467,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda: replicas.folders("2750", replicas.EUROSAT[:-1], 3), "the class SeaLake is missing"),
     "food: a folder too many": bad(
         "food-101", "food-101.tar.gz",
-        lambda: {**replicas.food_files(), "food-101/images/soap/1.jpg": replicas.picture(0, 0)},
+        lambda: {**replicas.food_files(), "food-101/images/soap/1.jpg": replicas.image(0, 0)},
         "the folder soap is no class"),
     "flowers: no labels": (
         "flowers-102", lambda into: (into / "imagelabels.mat").write_bytes(replicas.mat(other=1)) and None,
@@ -479,8 +477,8 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "not a readable MATLAB file"),
     "flowers: a label too high": (
         "flowers-102", lambda into: (into / "imagelabels.mat").write_bytes(replicas.mat(labels=[[1, 103]])) and None,
-        "picture 2 has label 103"),
-    "flowers: more labels than pictures": (
+        "image 2 has label 103"),
+    "flowers: more labels than images": (
         "flowers-102",
         lambda into: (into / "imagelabels.mat").write_bytes(replicas.mat(labels=[[1] * 31])) and None,
         "image_00031.jpg"),
@@ -503,7 +501,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda into: (into / "cars_test_annos_withlabels.mat").write_bytes(
             replicas.cars_annotations(9, labelled=False)) and None,
         "expected 'fname' and 'class'"),
-    "cars: a picture that is not there": (
+    "cars: an image that is not there": (
         "stanford-cars",
         lambda into: (into / "cars_test_annos_withlabels.mat").write_bytes(replicas.cars_annotations(10)) and None,
         "cars_test/00010.jpg"),
@@ -521,7 +519,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "ucf: a frame is missing": bad(
         "ucf-101", "UCF-101-midframes.zip",
         lambda: without(replicas.frames(), "UCF-101-midframes/Yo_Yo/v_YoYo_g03_c01.jpg"), "v_YoYo_g03_c01.jpg"),
-    "imagenet: pictures at the top": (
+    "imagenet: images at the top": (
         "imagenet", lambda into: replicas.tar(into / "ILSVRC2012_img_train.tar", {"a.JPEG": b""}, "w"),
         "expected one tar a class"),
     "imagenet: no tar inside": (
@@ -547,7 +545,7 @@ def test_counts_are_checked_against_the_paper(tmp_path: Path) -> None:
     folder = replicas.write(tmp_path, "dtd")
     problem = one(tmp_path, "dtd", dataclasses.replace(LAX, check_counts=True)).problem
     assert problem == (
-        "dtd: expected 47 classes, 2820 train and 1692 test pictures, found 3, 15 and 9. "
+        "dtd: expected 47 classes, 2820 train and 1692 test images, found 3, 15 and 9. "
         "Use --check-counts false to go on with these"
     )
     assert not (folder / "dtd_annotations.json").exists()
@@ -754,8 +752,8 @@ def test_killed_at_any_place_the_next_call_ends_the_same(tmp_path: Path) -> None
     assert child.stdout.split() == [str(-signal.SIGKILL)] * len(PLACES), child.stderr
     for place in PLACES:
         folder = tmp_path / place / "ucf-101"
-        pictures = list((folder / "images").rglob("*.jpg"))
-        assert len(pictures) in (0, 39), f"{place}: half unpacked"
+        images = list((folder / "images").rglob("*.jpg"))
+        assert len(images) in (0, 39), f"{place}: half unpacked"
         assert one(tmp_path / place, "ucf-101").problem is None
         assert contents(folder) == expected, place
         assert one(tmp_path / place, "ucf-101").did == ("nothing to do",)

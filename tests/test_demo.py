@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import few_pictures
+from conftest import few_images
 from tasso import demo
 from tasso.data import atlas
 from tasso.data.images.transforms import normalise
@@ -51,9 +51,9 @@ def test_nano_loads_in_plain_open_clip_with_the_same_embeddings(nano: Clip) -> N
     with torch.no_grad():
         expected = model.eval().encode_text(tokenizer(texts), normalize=True)
         torch.testing.assert_close(nano.encode_texts(texts), expected)
-        picture = atlas.render("flowers", 0, 0)
-        theirs = model.encode_image(preprocess(Image.fromarray(picture))[None], normalize=True)
-        pixels = torch.from_numpy(picture.copy()).permute(2, 0, 1)[None].float() / 255
+        image = atlas.render("flowers", 0, 0)
+        theirs = model.encode_image(preprocess(Image.fromarray(image))[None], normalize=True)
+        pixels = torch.from_numpy(image.copy()).permute(2, 0, 1)[None].float() / 255
         torch.testing.assert_close(nano.encode_images(normalise(pixels, nano.preprocess)), theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -65,12 +65,12 @@ def test_vocabulary_beside_the_weights_is_found_from_any_directory(
 
 
 def test_nano_knows_the_drawn_domains_a_little(nano: Clip) -> None:
-    """Well above chance and well below perfect, on a few pictures of every domain."""
+    """Well above chance and well below perfect, on a few images of every domain."""
     rates = []
     for name, domain in atlas.DOMAINS.items():
         labels = np.arange(len(domain.class_names)).repeat(2)
-        pictures = np.stack([atlas.render(name, int(c), 500 + i, split="test") for i, c in enumerate(labels)])
-        pixels = normalise(torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255, nano.preprocess)
+        images = np.stack([atlas.render(name, int(c), 500 + i, split="test") for i, c in enumerate(labels)])
+        pixels = normalise(torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255, nano.preprocess)
         classes = nano.class_embeddings(domain.class_names, ("a photo of a {}.",))
         with torch.no_grad():
             predicted = (nano.encode_images(pixels) @ classes.mT).argmax(-1)
@@ -90,7 +90,7 @@ def short_demo(out: Path, *words: str) -> str:
         f"cli.main(['demo', '--out', {str(out)!r}, '--seed', '7', *{list(words)!r}])"
     )
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=few_pictures()).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=few_images()).stdout
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +142,10 @@ def test_full_demo_runs_every_method(tmp_path: Path) -> None:
     results = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/results.json")]
     assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(METHODS)
     page = (tmp_path / "index.html").read_text()
-    for label in ("TASSO", "Continual FT", "GIFT, drawn pictures", "MoE-Adapters"):
+    for label in ("TASSO", "Continual FT", "GIFT, drawn images", "MoE-Adapters"):
         assert label in page, label
         assert label in printed, label
-    assert page.count("data:image/png;base64,") == 24, "one picture a class of two domains"
+    assert page.count("data:image/png;base64,") == 24, "one image a class of two domains"
     first, tally = page.index("tasks learned one after the other, plain fine-tuning"), page.index("Of 24 claims")
     assert first < tally, "the demo says first what it shows"
     index = (tmp_path / "index.md").read_text()

@@ -168,8 +168,8 @@ def test_tables_name_everything_there_is() -> None:
     modules = {path.stem for path in (ROOT / "src" / "tasso").glob("[a-z]*.py")}
     modules |= {f"{path.name}/" for path in (ROOT / "src" / "tasso").glob("[a-z]*") if path.is_dir()}
     assert modules <= {cells[0].strip("`") for cells in rows(DESIGN)}
-    assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test pictures" in prose(TASKS_PAGE)
-    assert f"{drawn.REFERENCE_IMAGES} reference pictures" in prose(TASKS_PAGE)
+    assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test images" in prose(TASKS_PAGE)
+    assert f"{drawn.REFERENCE_IMAGES} reference images" in prose(TASKS_PAGE)
 
 
 def test_the_two_commands() -> None:
@@ -263,7 +263,7 @@ def test_speeds_in_the_documents_are_those_measured() -> None:
             f"| {step['reference']['peak_memory_gib']:.1f} GiB | {step['peak_memory_gib']:.1f} GiB |",
             f"| {step['seconds_to_first_step']:.1f} s |",
             f"| {100 * images['share_of_device_rate']:.1f} % of the rate above |",
-            f"| {evaluation['images_per_second']:,.0f} pictures/s |",
+            f"| {evaluation['images_per_second']:,.0f} images/s |",
             f"| {minutes:.1f} min |",
             f"| {nano['seconds_ms']:.1f} ms, {nano['times_faster_than_eager']:.1f} times faster |",
         ],

@@ -166,7 +166,7 @@ def test_resting_group_keeps_its_moments(quick: dict[str, Any]) -> None:
         assert not same(after[moving], before[moving]), moving
 
 
-# -- teacher and reference pictures ----------------------------------------------------------------------------
+# -- teacher and reference images ----------------------------------------------------------------------------
 
 
 def test_teacher_is_the_model_of_the_task_before(quick: dict[str, Any]) -> None:
@@ -192,7 +192,7 @@ def test_teacher_is_the_model_of_the_task_before(quick: dict[str, Any]) -> None:
     assert same(teacher(), after_first)
 
 
-def test_reference_pictures_are_cropped_anew_in_every_step(quick: dict[str, Any]) -> None:
+def test_reference_images_are_cropped_anew_in_every_step(quick: dict[str, Any]) -> None:
     assert [(wanted.name, wanted.view) for wanted in Tasso().wants()] == [("reference", "train")]
     stream = learner_for(quick, reference_batch_size=36).begin(0).streams["reference"]  # all of them in each step
     views = []
@@ -204,12 +204,12 @@ def test_reference_pictures_are_cropped_anew_in_every_step(quick: dict[str, Any]
     views.append(stream.pixels.eval_view(np.arange(36)))
     for one, other in ((0, 1), (0, 2), (1, 2)):
         changed = (views[one] != views[other]).flatten(1).any(1)
-        assert float(changed.float().mean()) > 0.5, "some crops of pictures this small happen to be the same"
+        assert float(changed.float().mean()) > 0.5, "some crops of images this small happen to be the same"
 
 
 def test_crops_are_drawn_anew_in_every_step(tiny_clip: Clip) -> None:
-    picture = torch.arange(3 * 16 * 16, dtype=torch.int64).remainder(251).to(torch.uint8).view(1, 3, 16, 16)
-    copies = StackedPixels(picture.repeat(8, 1, 1, 1), tiny_clip.preprocess)
+    image = torch.arange(3 * 16 * 16, dtype=torch.int64).remainder(251).to(torch.uint8).view(1, 3, 16, 16)
+    copies = StackedPixels(image.repeat(8, 1, 1, 1), tiny_clip.preprocess)
     stream = Stream("reference", copies, np.zeros(8, np.int64), 8, (0,), torch.device("cpu"))
     assert not torch.equal(stream.batch(0).pixels, stream.batch(1).pixels)
 

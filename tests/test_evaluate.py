@@ -25,7 +25,7 @@ x, y, z, u, v = torch.eye(5)
 
 
 class AxisClip:
-    """Classes on the axes, pictures that are embeddings already; counts what it is asked for."""
+    """Classes on the axes, images that are embeddings already; counts what it is asked for."""
 
     def __init__(self) -> None:
         self.model = nn.Identity()
@@ -41,7 +41,7 @@ class AxisClip:
 
 
 class Vectors:
-    """Pictures given as vectors."""
+    """Images given as vectors."""
 
     def __init__(self, *vectors: Tensor) -> None:
         self.stack = torch.stack(vectors)
@@ -64,7 +64,7 @@ def task(class_names: str, *labels: int) -> Task:
     return Task(class_names, tuple(class_names), images(), images(), images(*labels))
 
 
-def test_rows_of_both_settings_are_exact_and_each_picture_is_embedded_once() -> None:
+def test_rows_of_both_settings_are_exact_and_each_image_is_embedded_once() -> None:
     clip = AxisClip()
     tasks = [task("xyz", 0, 1, 2, 1), task("uv", 0, 1, 1, 1, 0)]
     pixels = [
@@ -92,7 +92,7 @@ def test_a_run_embeds_each_test_set_once_per_checkpoint(quick: dict[str, Any], m
 
     monkeypatch.setattr(Clip, "encode_images", spy)
     learner.run()
-    # Zero-shot and after each of two tasks, two sets of 18 pictures each.
+    # Zero-shot and after each of two tasks, two sets of 18 images each.
     assert batches == [12, 6] * 2 * 3
 
 
@@ -102,7 +102,7 @@ def test_first_of_each_class_in_their_order() -> None:
     assert chosen.labels.tolist() == [2, 0, 0, 2, 1]
 
 
-def test_fewer_test_pictures_and_all_for_training(quick: dict[str, Any]) -> None:
+def test_fewer_test_images_and_all_for_training(quick: dict[str, Any]) -> None:
     whole = load_sequence(from_dict(quick))
     fewer = load_sequence(from_dict({**quick, "test_per_class": 2}))
     for before, after in zip(whole.tasks, fewer.tasks, strict=True):

@@ -12,7 +12,7 @@ from runpy import run_path
 
 import pytest
 
-from conftest import few_pictures
+from conftest import few_images
 from runs_on_disk import draw_coarsely
 from tasso.cli import main
 from tasso.experiments.plans import PLANS
@@ -35,7 +35,7 @@ main(sys.argv[1:])
 
 
 def command(out: Path, model: str) -> list[str]:
-    """Three runs of two tasks on drawn pictures."""
+    """Three runs of two tasks on drawn images."""
     words = ["--benchmark", "atlas", "--limit-tasks", "2", "--steps", "4", "--batch-size", "4", "--device", "cpu"]
     words += ["--reference-batch-size", "4", "--reference-images", "8", "--test-per-class", "1", "--save-every", "1"]
     words += ["--model", model, "--for", "tasso", "method.rank=6", "lr=1e-3", "--for", "snd", "lr=1e-3"]
@@ -63,14 +63,14 @@ def test_killed_repeated_and_reported_again(
     (deaths / "plan.json").write_text(json.dumps([{"how": "everyone", "step": 6, "run": "snd-S1", "times": 1}]))
     with (tmp_path / "said.txt").open("w") as said:
         killed = subprocess.run(
-            [sys.executable, "-m", "tasso", *words], env=few_pictures(TASSO_TEST_DEATHS=str(deaths)),
+            [sys.executable, "-m", "tasso", *words], env=few_images(TASSO_TEST_DEATHS=str(deaths)),
             stdout=said, stderr=subprocess.STDOUT, start_new_session=True, check=False,
         )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
     assert not (out / "index.html").exists()
 
     again = subprocess.run(
-        [sys.executable, "-m", "tasso", *words, "--figures", "false"], env=few_pictures(), capture_output=True,
+        [sys.executable, "-m", "tasso", *words, "--figures", "false"], env=few_images(), capture_output=True,
         text=True, check=True,
     )  # fmt: skip
     assert "finished already: 2; left: 1 run" in again.stdout
@@ -101,7 +101,7 @@ def test_killed_repeated_and_reported_again(
         assert name in one
     assert one["index.html"] == (out / "index.html").read_bytes()
     index = one["index.md"].decode()
-    for name in ("distances-classes-atlas-s1", "boxes-pictures-atlas-s1", "matrix-tasso-s1-1102"):
+    for name in ("distances-classes-atlas-s1", "boxes-images-atlas-s1", "matrix-tasso-s1-1102"):
         assert f"![{name}](figures/{name}.png)" in index
     assert {path for path in one if path.startswith("tables/")} == {
         path for path in files(out) if path.startswith("tables/")
@@ -128,7 +128,7 @@ def test_killed_repeated_and_reported_again(
     bare = tmp_path / "bare"
     done = subprocess.run(
         [sys.executable, "-c", REFUSING, "paper", *PLANS_ASKED, "--runs", str(kept), "--out", str(bare)],
-        env=few_pictures(), capture_output=True, text=True, check=True,
+        env=few_images(), capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "no figures: figures need matplotlib" in done.stderr
     assert "No figures: figures need matplotlib" in (bare / "index.md").read_text()

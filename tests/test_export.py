@@ -32,29 +32,29 @@ def same_embeddings(clip: Clip, folder: Path) -> None:
     """Plain open_clip's own model, transform and tokenizer against ours."""
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
-    picture = atlas.render("flowers", 3, 0)
-    pixels = torch.from_numpy(picture.copy()).permute(2, 0, 1)[None]
+    image = atlas.render("flowers", 3, 0)
+    pixels = torch.from_numpy(image.copy()).permute(2, 0, 1)[None]
     with torch.no_grad():
         ours = clip.encode_images(normalise(resize_and_centre(pixels, clip.preprocess), clip.preprocess))
-        theirs = model.eval().encode_image(preprocess(Image.fromarray(picture))[None], normalize=True)
-        torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=2e-3)  # Pillow rounds resized pictures to bytes
+        theirs = model.eval().encode_image(preprocess(Image.fromarray(image))[None], normalize=True)
+        torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=2e-3)  # Pillow rounds resized images to bytes
         torch.testing.assert_close(clip.encode_texts(TEXTS), model.encode_text(tokenizer(TEXTS), normalize=True))
 
 
-def follow_readme(folder: Path, picture: Path) -> dict[str, Any]:
+def follow_readme(folder: Path, image: Path) -> dict[str, Any]:
     """What the code in the folder's README leaves behind: someone without tasso does no more."""
     [code] = code_in((folder / "README.md").read_text(encoding="utf-8"), "python")
     assert "tasso" not in code
     names: dict[str, Any] = {}
-    exec(code.replace("FOLDER", str(folder)).replace("PICTURE", str(picture)).replace("TEXTS", repr(TEXTS)), names)
+    exec(code.replace("FOLDER", str(folder)).replace("IMAGE", str(image)).replace("TEXTS", repr(TEXTS)), names)
     return names
 
 
-def picture_of_its_size(clip: Clip, folder: Path) -> tuple[Path, Tensor]:
+def image_of_its_size(clip: Clip, folder: Path) -> tuple[Path, Tensor]:
     """A file that is not resized, so that every library has the same pixels, and these pixels."""
     array = atlas.render("pets", 2, 1, size=clip.preprocess.size)
-    Image.fromarray(array).save(folder / "picture.png")
-    return folder / "picture.png", normalise(
+    Image.fromarray(array).save(folder / "image.png")
+    return folder / "image.png", normalise(
         torch.from_numpy(array.copy()).permute(2, 0, 1)[None].float() / 255, clip.preprocess
     )
 
@@ -82,7 +82,7 @@ def test_embeddings_are_the_same_to_who_follows_the_readme(
         for package in ("onnx", "onnxscript", "onnxruntime"):
             pytest.importorskip(package, reason=f"no {package} here: pip install 'tasso[onnx]'")
     clip = load_clip("nano") if name == "nano" else quick_gelu
-    path, pixels = picture_of_its_size(clip, tmp_path)
+    path, pixels = image_of_its_size(clip, tmp_path)
     export_model(Source(clip, name, "a test"), to, tmp_path / "out")
     found = follow_readme(tmp_path / "out", path)
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_a_run_keeps_what_it_learned(
     main(["export", str(quick["out"]), "--after", "dtd", "--to", "torchscript"])
     assert "exported/run-torchscript/image_encoder.pt" in capsys.readouterr().out
     earlier = tasso.load(str(quick["out"]), after="dtd").clip
-    path, pixels = picture_of_its_size(earlier, tmp_path)
+    path, pixels = image_of_its_size(earlier, tmp_path)
     found = follow_readme(tmp_path / "exported" / "run-torchscript", path)["image_embedding"]
     torch.testing.assert_close(found, earlier.encode_images(pixels), rtol=0, atol=1e-5)
     assert not torch.allclose(found, run.clip.encode_images(pixels), rtol=0, atol=1e-4)

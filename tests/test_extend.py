@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 import tasso
-from own_pictures import write_folder
+from own_images import write_folder
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError
@@ -66,35 +66,35 @@ def killed(point: str, number: int, words: list[str]) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of three domains, and one for reference. Do not write into them."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     for domain in ("pets", "food", "flowers", "land"):
         write_folder(folder / domain, domain)
     return folder
 
 
-def options(pictures: Path, model: str, *names: str, **more: Any) -> dict[str, Any]:
+def options(images: Path, model: str, *names: str, **more: Any) -> dict[str, Any]:
     return {
-        "tasks": {name: str(pictures / name) for name in names}, "reference": str(pictures / "land"), "model": model,
+        "tasks": {name: str(images / name) for name in names}, "reference": str(images / "land"), "model": model,
         "steps": 4, "batch_size": 4, "reference_batch_size": 4, "lr": 1e-3, "method": {"name": "tasso", "rank": 6},
         "device": "cpu", "save_every": 2, **more,
     }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def whole(pictures: Path, tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(images: Path, tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that knew all three tasks from the start."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    learn(from_dict({**options(pictures, tiny_model, "pets", "food", "flowers"), "out": str(out)}))
+    learn(from_dict({**options(images, tiny_model, "pets", "food", "flowers"), "out": str(out)}))
     return out
 
 
 @pytest.fixture(scope="module")
-def two(pictures: Path, tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two(images: Path, tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on two tasks. Do not write into it."""
     out = tmp_path_factory.mktemp("two") / "run"
-    learn(from_dict({**options(pictures, tiny_model, "pets", "food"), "out": str(out)}))
+    learn(from_dict({**options(images, tiny_model, "pets", "food"), "out": str(out)}))
     return out
 
 
@@ -127,31 +127,31 @@ def same_end(one: Path, other: Path) -> None:
      "selector_batch_size": 4, "selector_features": "clip"},
 ])  # fmt: skip
 def test_an_extended_run_ends_as_one_that_knew_all_tasks(
-    method: dict[str, Any], pictures: Path, tiny_model: str, tmp_path: Path
+    method: dict[str, Any], images: Path, tiny_model: str, tmp_path: Path
 ) -> None:
     for out, names in (("whole", ("pets", "food", "flowers")), ("two", ("pets", "food"))):
-        learn(from_dict({**options(pictures, tiny_model, *names, method=method), "out": str(tmp_path / out)}))
+        learn(from_dict({**options(images, tiny_model, *names, method=method), "out": str(tmp_path / out)}))
     before = contents(tmp_path / "two")
-    run = tasso.extend(tmp_path / "two", [f"flowers={pictures / 'flowers'}"])
+    run = tasso.extend(tmp_path / "two", [f"flowers={images / 'flowers'}"])
     assert run.folder.path == tmp_path / "two+flowers"
     same_end(run.folder.path, tmp_path / "whole")
     assert contents(tmp_path / "two") == before, "the finished run stays as it was"
 
 
-def test_what_was_measured_before_stays_comparable(two: Path, whole: Path, pictures: Path, tmp_path: Path) -> None:
+def test_what_was_measured_before_stays_comparable(two: Path, whole: Path, images: Path, tmp_path: Path) -> None:
     old = results_of(two)
-    new = tasso.extend(two, {"flowers": str(pictures / "flowers")}, tmp_path / "three").results
+    new = tasso.extend(two, {"flowers": str(images / "flowers")}, tmp_path / "three").results
     assert new["extends"] == {"run": "run", **{key: old[key] for key in ("tasks", "mtil", "mcil", "per_task")}}
     for before, now in zip(old["mtil"]["matrix"], new["mtil"]["matrix"], strict=False):
         assert now[:2] == before, "a task's own classes are what they were"
     steps = [{k: v for k, v in task.items() if k != "evaluation_seconds"} for task in new["per_task"][:2]]
     assert steps == [{k: v for k, v in task.items() if k != "evaluation_seconds"} for task in old["per_task"]]
     # And once more.
-    again = tasso.extend(tmp_path / "three", {"ground": str(pictures / "land")})
+    again = tasso.extend(tmp_path / "three", {"ground": str(images / "land")})
     assert again.folder.path.name == "three+ground"
     assert again.tasks == ["pets", "food", "flowers", "ground"]
     assert [row[:3] for row in again.results["mtil"]["matrix"][:3]] == new["mtil"]["matrix"]
-    assert again.classify(next((pictures / "land").rglob("*.png")), task="ground")[0][0].task == "ground"
+    assert again.classify(next((images / "land").rglob("*.png")), task="ground")[0][0].task == "ground"
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_what_was_measured_before_stays_comparable(two: Path, whole: Path, pictu
     ],
 )
 def test_a_killed_extension_goes_on(
-    point: str, number: int, two: Path, whole: Path, pictures: Path, tmp_path: Path
+    point: str, number: int, two: Path, whole: Path, images: Path, tmp_path: Path
 ) -> None:
     before = contents(two)
     words = [
         str(two),
         "--tasks",
-        f"flowers={pictures / 'flowers'}",
+        f"flowers={images / 'flowers'}",
         "--out",
         str(tmp_path / "three"),
         "--save-every",
@@ -184,10 +184,10 @@ def test_a_killed_extension_goes_on(
     assert contents(two) == before
 
 
-def test_a_killed_extension_goes_on_without_the_old_run(two: Path, whole: Path, pictures: Path, tmp_path: Path) -> None:
+def test_a_killed_extension_goes_on_without_the_old_run(two: Path, whole: Path, images: Path, tmp_path: Path) -> None:
     """Once its models are there, the new folder is a run like any other."""
     shutil.copytree(two, tmp_path / "old")
-    words = [str(tmp_path / "old"), "--tasks", f"flowers={pictures / 'flowers'}", "--out", str(tmp_path / "three")]
+    words = [str(tmp_path / "old"), "--tasks", f"flowers={images / 'flowers'}", "--out", str(tmp_path / "three")]
     assert killed("after-step", 3, words) == -signal.SIGKILL
     shutil.rmtree(tmp_path / "old")
     main(["run", "--config", str(tmp_path / "three" / "config.yaml")])
@@ -195,12 +195,12 @@ def test_a_killed_extension_goes_on_without_the_old_run(two: Path, whole: Path, 
 
 
 def test_models_that_are_gone_leave_their_row_open(
-    two: Path, whole: Path, pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    two: Path, whole: Path, images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(two, tmp_path / "old")
     RunFolder(tmp_path / "old").keep_checkpoints("last")
     with caplog.at_level(logging.INFO):
-        run = tasso.extend(tmp_path / "old", {"flowers": str(pictures / "flowers")}, tmp_path / "three")
+        run = tasso.extend(tmp_path / "old", {"flowers": str(images / "flowers")}, tmp_path / "three")
     assert "the models after pets are gone" in caplog.text
     ahead = next(line for line in caplog.messages if "steps:" in line)
     assert "flowers" in ahead
@@ -238,9 +238,9 @@ def test_unknown_accuracies_are_never_passed_over() -> None:
     assert [found[key] for key in ("zero_shot_degradation", "transfer", "average")] == [None, None, None]
 
 
-def test_a_benchmarks_run_is_extended_too(quick: dict[str, Any], pictures: Path, tmp_path: Path) -> None:
+def test_a_benchmarks_run_is_extended_too(quick: dict[str, Any], images: Path, tmp_path: Path) -> None:
     old = learn(from_dict(quick))
-    run = tasso.extend(str(quick["out"]), [f"pets={pictures / 'pets'}"])
+    run = tasso.extend(str(quick["out"]), [f"pets={images / 'pets'}"])
     assert (run.results["benchmark"], run.tasks) == ("mtil-mini+own", ["dtd", "eurosat", "pets"])
     assert [row[:2] for row in run.results["mtil"]["matrix"][:2]] == old["mtil"]["matrix"]
     assert run.results["mtil"]["zero_shot"][:2] == old["mtil"]["zero_shot"]
@@ -248,12 +248,12 @@ def test_a_benchmarks_run_is_extended_too(quick: dict[str, Any], pictures: Path,
     assert tasso.evaluate(run=run.folder.path)["mcil"] == run.results["mcil"]["matrix"][-1]
 
 
-def test_what_cannot_be_extended(two: Path, pictures: Path, tmp_path: Path) -> None:
-    new = {"flowers": str(pictures / "flowers")}
+def test_what_cannot_be_extended(two: Path, images: Path, tmp_path: Path) -> None:
+    new = {"flowers": str(images / "flowers")}
     with pytest.raises(RunError, match="not a run folder"):
         tasso.extend(tmp_path, new)
     with pytest.raises(ConfigError, match=r"has a task 'Food' already; call it otherwise"):
-        tasso.extend(two, {"Food": str(pictures / "flowers")})
+        tasso.extend(two, {"Food": str(images / "flowers")})
     with pytest.raises(ConfigError, match="is the run itself"):
         tasso.extend(two, new, two)
     with pytest.raises(ConfigError, match="extend: 'steps' is as it was in"):
@@ -271,26 +271,26 @@ def test_what_cannot_be_extended(two: Path, pictures: Path, tmp_path: Path) -> N
     assert not [path for path in two.parent.iterdir() if "+" in path.name]
 
 
-def test_changed_data_of_old_tasks_are_noticed(pictures: Path, tiny_model: str, tmp_path: Path) -> None:
-    shutil.copytree(pictures, tmp_path / "mine")
+def test_changed_data_of_old_tasks_are_noticed(images: Path, tiny_model: str, tmp_path: Path) -> None:
+    shutil.copytree(images, tmp_path / "mine")
     out = tmp_path / "run"
     learn(from_dict({**options(tmp_path / "mine", tiny_model, "pets", "food"), "out": str(out)}))
     next((tmp_path / "mine" / "food").rglob("*.png")).unlink()
     with pytest.raises(RunError, match="the data of task 'food' have changed"):
-        tasso.extend(out, {"flowers": str(pictures / "flowers")})
+        tasso.extend(out, {"flowers": str(images / "flowers")})
     assert not (tmp_path / "run+flowers").exists()
 
 
-def test_another_extension_does_not_share_a_folder(two: Path, pictures: Path, tmp_path: Path) -> None:
-    tasso.extend(two, {"flowers": str(pictures / "flowers")}, tmp_path / "three")
+def test_another_extension_does_not_share_a_folder(two: Path, images: Path, tmp_path: Path) -> None:
+    tasso.extend(two, {"flowers": str(images / "flowers")}, tmp_path / "three")
     with pytest.raises(RunError, match=r"was started with tasks = \['pets', 'food', 'flowers'\]"):
-        tasso.extend(two, {"ground": str(pictures / "land")}, tmp_path / "three")
+        tasso.extend(two, {"ground": str(images / "land")}, tmp_path / "three")
 
 
 def test_a_class_that_is_known_already_is_named(
-    two: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    two: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    shutil.copytree(pictures / "pets", tmp_path / "more")
+    shutil.copytree(images / "pets", tmp_path / "more")
     main(["extend", str(two), "--tasks", f"dogs={tmp_path / 'more'}", "--out", str(tmp_path / "three")])
     said = " ".join(caplog.messages)
     assert "3 pairs of classes of different tasks have the same name: " in said

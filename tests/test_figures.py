@@ -32,8 +32,8 @@ def test_figures_are_written_twice_the_same(tmp_path: Path) -> None:
     first, second = (write_figures(runs, tmp_path / name) for name in ("one", "two"))
     names = sorted({path.stem for path in first})
     assert names == sorted({
-        "captions", "boxes-classes-atlas-nano-s1", "boxes-pictures-atlas-nano-s1", "distances-classes-atlas-nano-s1",
-        "distances-pictures-atlas-nano-s1", "curves-atlas-nano-s1-mtil", "curves-atlas-nano-s1-mcil",
+        "captions", "boxes-classes-atlas-nano-s1", "boxes-images-atlas-nano-s1", "distances-classes-atlas-nano-s1",
+        "distances-images-atlas-nano-s1", "curves-atlas-nano-s1-mtil", "curves-atlas-nano-s1-mcil",
         "domains-atlas-nano-s1-mtil", "domains-atlas-nano-s1-mcil", "trade-off-atlas-nano-s1",
         "matrix-001-snd-s1-1", "matrix-002-tasso-s1-1",
     })  # fmt: skip

@@ -23,9 +23,9 @@ from PIL import Image
 
 from bad_inputs import world
 from bad_inputs.case import carried_out
-from own_pictures import png, write_shard
+from own_images import png, write_shard
 from tasso.config import RunConfig
-from tasso.data.images.files import read_picture
+from tasso.data.images.files import read_image
 from tasso.data.readers.load import load_own
 from tasso.errors import TassoError
 from tasso.evaluation.metrics import metrics_of_file
@@ -228,11 +228,11 @@ ENCODED = encoded()
 
 @usual
 @given(several, st.sampled_from(sorted(ENCODED)))
-def test_pictures(place: Path, some: list[Change], kind: str) -> None:
+def test_images(place: Path, some: list[Change], kind: str) -> None:
     file = place / "x.png"
     file.write_bytes(spoiled(ENCODED[kind], some))
     with refused_at_most("x.png"):
-        pixels = read_picture(file)
+        pixels = read_image(file)
         assert pixels.dtype == np.uint8
         assert pixels.shape[-1] == 3
 

@@ -1,4 +1,4 @@
-"""GIFT: what its pictures are asked for, what they teach, and which weights are held back."""
+"""GIFT: what its images are asked for, what they teach, and which weights are held back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_prompts_are_drawn_from_reference_and_earlier_classes(
         return pairs(prompts, seeds, folder, on_progress)
 
     monkeypatch.setattr(method.pairs, "pairs", spy)
-    images = method.pictures(method.task)["synthetic"]
+    images = method.extra_images(method.task)["synthetic"]
     assert len(images) == 90
     prompts, seeds, folder = asked[0]
     pool = {f"a photo of a {name} kind {i}." for name in ("imagenet", "dtd") for i in range(3)}
@@ -57,9 +57,11 @@ def test_prompts_are_drawn_from_reference_and_earlier_classes(
     assert folder.name == "synthetic-02"
     assert folder.parent == Path(str(quick["out"])) / "files"
     first = method.task.__class__(**{**vars(method.task), "index": 0, "seen": method.task.seen[:1]})
-    method.pictures(first)
-    assert set(asked[1][0]) <= {f"a photo of a imagenet kind {i}." for i in range(3)}, "no earlier task, no class of it"
-    assert not set(asked[1][1]) & set(seeds), "each task has pictures of its own"
+    method.extra_images(first)
+    assert set(asked[1][0]) <= {f"a photo of a imagenet kind {i}." for i in range(3)}, (
+        "no earlier task, no class of it"
+    )
+    assert not set(asked[1][1]) & set(seeds), "each task has images of its own"
 
 
 def test_terms_are_those_of_the_formulas(quick: dict[str, Any]) -> None:
@@ -139,21 +141,21 @@ def test_tables_say_what_stands_in_for_the_generator(quick: dict[str, Any]) -> N
                 from_dict({**quick, "method": {"name": "gift", "generator": generator}, "label": label})
             )
             labels[generator, label] = config.label
-    assert labels["atlas", "my run"] == "my run, drawn pictures"
-    assert labels["retrieval", "my run"] == "my run, retrieved pictures"
+    assert labels["atlas", "my run"] == "my run, drawn images"
+    assert labels["retrieval", "my run"] == "my run, retrieved images"
     assert labels["diffusers", "my run"] == labels["folder", "my run"] == "my run"
-    assert labels["retrieval", None] == "GIFT (generator retrieval), retrieved pictures"
+    assert labels["retrieval", None] == "GIFT (generator retrieval), retrieved images"
     assert labels["diffusers", None] == "GIFT"
 
 
 def test_retrieval_sees_texts_as_the_pretrained_model_does(quick: dict[str, Any], tmp_path: Path) -> None:
-    """A resumed run must find the same pictures, although the text tower has been trained since."""
+    """A resumed run must find the same images, although the text tower has been trained since."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     lines = []
     for number in range(40):
         draw(number % 4, number).save(corpus / f"{number}.png")
-        lines.append({"file": f"{number}.png", "caption": f"picture of kind {number % 7} in room {number}"})
+        lines.append({"file": f"{number}.png", "caption": f"image of kind {number % 7} in room {number}"})
     (corpus / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
     options = {"name": "gift", "generator": "retrieval", "generator_source": str(corpus), "images": 16}
     whole = learner_for(quick, method=options, lr=1e-2)
@@ -163,8 +165,8 @@ def test_retrieval_sees_texts_as_the_pretrained_model_does(quick: dict[str, Any]
     assert torch.equal(keys.eval_view(np.arange(16)), again.eval_view(np.arange(16)))
 
 
-def test_pictures_of_a_folder(quick: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "pictures"
+def test_images_of_a_folder(quick: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "images"
     folder.mkdir()
     lines = []
     for number in range(12):
@@ -197,16 +199,16 @@ def test_no_names_no_prompts(quick: dict[str, Any]) -> None:
         method.begin_run(RunInfo(tasks=learner_for(quick).sequence.tasks))
 
 
-def test_pictures_that_a_later_task_needs_are_missed_before_the_first_is_trained(
+def test_images_that_a_later_task_needs_are_missed_before_the_first_is_trained(
     quick: dict[str, Any], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "pictures" / "synthetic-01"
+    folder = tmp_path / "images" / "synthetic-01"
     folder.mkdir(parents=True)
     draw(0, 0).save(folder / "0.png")
     line = {"file": "0.png", "prompt": "a photo of a imagenet kind 0.", "seed": 0}
     (folder / "pairs.jsonl").write_text(json.dumps(line))
-    options = {"name": "gift", "generator": "folder", "generator_source": str(tmp_path / "pictures"), "images": 30}
-    with pytest.raises(DataError, match="pictures"):
+    options = {"name": "gift", "generator": "folder", "generator_source": str(tmp_path / "images"), "images": 30}
+    with pytest.raises(DataError, match="images"):
         learn(from_dict({**quick, "method": options}))
     assert not Path(str(quick["out"])).exists()
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conftest import TINY_CONFIG
 from tasso.models.mixed_precision import cast, matrices, run_in
-from tasso.models.towers import embed_pictures, embed_tokens
+from tasso.models.towers import embed_images, embed_tokens
 from tasso.training.engine import cpu_has_bfloat16
 
 DEVICES = [
@@ -33,11 +33,11 @@ def with_autocast(forward: Any, module: nn.Module, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("tower", ["pictures", "texts"])
+@pytest.mark.parametrize("tower", ["images", "texts"])
 def test_values_and_gradients_are_those_of_autocast(model: Any, device: str, tower: str) -> None:
     model = model.to(device)
-    if tower == "pictures":
-        module, forward, inputs = model.visual, embed_pictures, torch.randn(3, 3, 16, 16, device=device)
+    if tower == "images":
+        module, forward, inputs = model.visual, embed_images, torch.randn(3, 3, 16, 16, device=device)
     else:
         tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(["a cat.", "x"])
         module, forward, inputs = model, embed_tokens, tokens.to(device)
@@ -59,11 +59,11 @@ def test_values_and_gradients_are_those_of_autocast(model: Any, device: str, tow
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_was_cast_for_good_is_not_cast_again(model: Any, device: str) -> None:
     module, inputs = model.visual.to(device).requires_grad_(False), torch.randn(2, 3, 16, 16, device=device)
-    before = run_in(torch.bfloat16, embed_pictures, module, inputs)
+    before = run_in(torch.bfloat16, embed_images, module, inputs)
     cast(module, torch.bfloat16)
     assert all(weight.dtype == torch.bfloat16 for weight in matrices(module).values())
     assert module.ln_pre.weight.dtype == torch.float32
-    assert torch.equal(run_in(torch.bfloat16, embed_pictures, module, inputs), before)
+    assert torch.equal(run_in(torch.bfloat16, embed_images, module, inputs), before)
 
 
 def test_the_weights_of_products_and_of_one_tower(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""iCaRL: which pictures are kept, who teaches on them, and how classes are found by the means of their exemplars."""
+"""iCaRL: which images are kept, who teaches on them, and how classes are found by the means of their exemplars."""
 
 from __future__ import annotations
 
@@ -174,11 +174,11 @@ def test_texts_decide_whether_and_means_decide_which() -> None:
     x, y, z, u, v = torch.eye(5)
     # The means of the first task's classes x, y, z are swapped against the texts, so that the two can be told apart.
     means = NearestMean(AxisClip(), {("x", "y", "z"): torch.stack([y, z, x])})  # type: ignore[arg-type]
-    pictures = Embedded(torch.stack([x, y, u, 0.8 * v + 0.6 * x]))
-    scores = means.scores(pictures, [("x", "y", "z"), ("u", "v")], ("{}",))
+    images = Embedded(torch.stack([x, y, u, 0.8 * v + 0.6 * x]))
+    scores = means.scores(images, [("x", "y", "z"), ("u", "v")], ("{}",))
     assert scores.argmax(-1).tolist() == [2, 0, 3, 4]
     assert scores[:, :3].argmax(-1).tolist() == [2, 0, 0, 2], "among its own classes the means decide alone"
-    assert means.scores(pictures, [("x", "y")], ("{}",)).argmax(-1).tolist()[:2] == [0, 1], "classes of nobody's task"
+    assert means.scores(images, [("x", "y")], ("{}",)).argmax(-1).tolist()[:2] == [0, 1], "classes of nobody's task"
 
 
 def test_means_are_those_of_the_exemplars_as_the_model_sees_them_now(quick: dict[str, Any]) -> None:
@@ -217,9 +217,7 @@ def test_damaged_memory_is_named(quick: dict[str, Any]) -> None:
     loaded = read_tensors(file)
     assert loaded is not None
     write_tensors(file, {**loaded[0], "method/exemplars/0": torch.tensor([3, 99999])}, loaded[1])
-    with pytest.raises(
-        RunError, match="task 'dtd': the memory names pictures that its training set of 36 does not have"
-    ):
+    with pytest.raises(RunError, match="task 'dtd': the memory names images that its training set of 36 does not have"):
         learner_for(quick, method={"name": "icarl", "memory": 20}).begin(1)
     tensors = {key: tensor for key, tensor in loaded[0].items() if not key.startswith("method/")}
     write_tensors(file, tensors, loaded[1])

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.functional import InterpolationMode
 
 from tasso.data.images import Preprocess, StackedPixels, StoredPixels, Stream, load_pixels, thread_pool
-from tasso.data.images.decode import CorruptPictureError, decode, to_rgb
+from tasso.data.images.decode import CorruptImageError, decode, to_rgb
 from tasso.data.images.transforms import (
     CROP_AREA,
     CROP_RATIO,
@@ -32,24 +32,24 @@ CPU = torch.device("cpu")
 
 
 class ArraySource:
-    """Pictures given as arrays, or as bytes that are no picture."""
+    """Images given as arrays, or as bytes that are no image."""
 
-    def __init__(self, pictures: list[Array | bytes]) -> None:
-        self.pictures = pictures
+    def __init__(self, images: list[Array | bytes]) -> None:
+        self.images = images
 
     def read(self, key: str) -> Array | bytes:
-        return self.pictures[int(key)]
+        return self.images[int(key)]
 
     def missing(self, keys: Sequence[str]) -> list[str]:
         return []
 
     def describe(self, key: str) -> str:
-        return f"picture {key}"
+        return f"image {key}"
 
 
-def image_set(pictures: list[Array | bytes]) -> ImageSet:
-    keys = tuple(str(i) for i in range(len(pictures)))
-    return ImageSet(ArraySource(pictures), keys, np.arange(len(keys), dtype=np.int64))
+def image_set(images: list[Array | bytes]) -> ImageSet:
+    keys = tuple(str(i) for i in range(len(images)))
+    return ImageSet(ArraySource(images), keys, np.arange(len(keys), dtype=np.int64))
 
 
 def photo(height: int, width: int, seed: int = 0) -> Array:
@@ -60,17 +60,17 @@ def photo(height: int, width: int, seed: int = 0) -> Array:
     return np.clip(np.stack(waves, -1) + rng.normal(0, 8, (height, width, 3)), 0, 255).astype(np.uint8)
 
 
-def as_batch(picture: Array) -> torch.Tensor:
-    return torch.from_numpy(picture).permute(2, 0, 1)[None]
+def as_batch(image: Array) -> torch.Tensor:
+    return torch.from_numpy(image).permute(2, 0, 1)[None]
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(64, 64, 64), (100, 80, 32), (48, 90, 64), (300, 224, 224)])
 def test_crop_and_resize_equals_torchvision_on_pillow(height: int, width: int, size: int) -> None:
-    picture = photo(height, width)
+    image = photo(height, width)
     box = Boxes(*(np.array([v]) for v in (3, 2, height - 6, width - 5)))
-    ours = crop_and_resize(as_batch(picture), box, Preprocess(size, (0, 0, 0), (1, 1, 1)))[0]
+    ours = crop_and_resize(as_batch(image), box, Preprocess(size, (0, 0, 0), (1, 1, 1)))[0]
     theirs = v2.functional.resized_crop(
-        Image.fromarray(picture), 3, 2, height - 6, width - 5, [size, size], InterpolationMode.BICUBIC
+        Image.fromarray(image), 3, 2, height - 6, width - 5, [size, size], InterpolationMode.BICUBIC
     )
     error = (ours * 255 - torch.from_numpy(np.array(theirs)).permute(2, 0, 1)).abs()
     assert float(error.max()) <= 1.6  # Pillow rounds to bytes twice
@@ -79,21 +79,21 @@ def test_crop_and_resize_equals_torchvision_on_pillow(height: int, width: int, s
 
 @pytest.mark.parametrize(("height", "width", "size"), [(64, 64, 64), (100, 80, 32), (48, 91, 64), (301, 224, 224)])
 def test_evaluation_view_equals_torchvision_on_pillow(height: int, width: int, size: int) -> None:
-    picture = photo(height, width)
+    image = photo(height, width)
     preprocess = Preprocess(size, (0, 0, 0), (1, 1, 1))
-    theirs = v2.Compose([v2.Resize(size, InterpolationMode.BICUBIC), v2.CenterCrop(size)])(Image.fromarray(picture))
+    theirs = v2.Compose([v2.Resize(size, InterpolationMode.BICUBIC), v2.CenterCrop(size)])(Image.fromarray(image))
     expected = torch.from_numpy(np.array(theirs)).permute(2, 0, 1)
-    batched = resize_and_centre(as_batch(picture), preprocess)[0] * 255
+    batched = resize_and_centre(as_batch(image), preprocess)[0] * 255
     assert float((batched - expected).abs().max()) <= 1.6
-    stored = StoredPixels(image_set([picture]), preprocess, CPU, thread_pool(1)).eval_view(np.array([0]))[0] * 255
+    stored = StoredPixels(image_set([image]), preprocess, CPU, thread_pool(1)).eval_view(np.array([0]))[0] * 255
     torch.testing.assert_close(stored.round().to(torch.uint8), expected)
 
 
 def test_the_two_kinds_of_pixels_agree_on_training_views() -> None:
-    pictures: list[Array | bytes] = [photo(40, 56, seed) for seed in range(6)]
+    images: list[Array | bytes] = [photo(40, 56, seed) for seed in range(6)]
     preprocess = Preprocess(32, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
-    stacked = StackedPixels(torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2), preprocess)  # type: ignore[arg-type]
-    stored = StoredPixels(image_set(pictures), preprocess, CPU, thread_pool(2))
+    stacked = StackedPixels(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2), preprocess)  # type: ignore[arg-type]
+    stored = StoredPixels(image_set(images), preprocess, CPU, thread_pool(2))
     indices, draws = np.array([4, 0, 2]), crop_draws(np.random.default_rng(5), 3)
     difference = (stacked.train_view(indices, draws) - stored.train_view(indices, draws)).abs() * 0.27 * 255
     assert float(difference.max()) <= 1.7
@@ -132,7 +132,7 @@ def stream(count: int, batch: int, seed: tuple[int, ...] = (1, 2), name: str = "
     return Stream(name, pixels, np.arange(count) % 3, batch, seed, CPU)
 
 
-def test_an_epoch_visits_no_picture_twice_and_drops_the_rest() -> None:
+def test_an_epoch_visits_no_image_twice_and_drops_the_rest() -> None:
     s = stream(23, 5)
     epoch = np.concatenate([s.indices(step) for step in range(4)])
     assert len(set(epoch)) == 20
@@ -156,15 +156,15 @@ def test_small_sets_go_round_evenly(count: int, batch: int, step: int) -> None:
     assert times.max() - times.min() <= 2
 
 
-def test_labels_follow_their_pictures() -> None:
+def test_labels_follow_their_images() -> None:
     seen = stream(10, 4).batch(3)
     np.testing.assert_array_equal(seen.labels.numpy(), seen.indices % 3)
 
 
-def test_stored_pictures_are_read_ahead_and_come_in_order() -> None:
-    pictures: list[Array | bytes] = [photo(20 + i, 30, i) for i in range(9)]
+def test_stored_images_are_read_ahead_and_come_in_order() -> None:
+    images: list[Array | bytes] = [photo(20 + i, 30, i) for i in range(9)]
     preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
-    pixels = load_pixels(image_set(pictures), preprocess, CPU, thread_pool(2), 1.0)
+    pixels = load_pixels(image_set(images), preprocess, CPU, thread_pool(2), 1.0)
     assert isinstance(pixels, StoredPixels)  # sizes differ, so they cannot be stacked
     s = Stream("task", pixels, np.arange(9), 4, (7,), CPU)
     ahead = [s.batch(step) for step in range(4)]
@@ -174,29 +174,29 @@ def test_stored_pictures_are_read_ahead_and_come_in_order() -> None:
     torch.testing.assert_close(jump.pixels, ahead[2].pixels)
 
 
-def test_memory_limit_decides_where_pictures_live() -> None:
-    pictures: list[Array | bytes] = [photo(16, 16, i) for i in range(5)]
+def test_memory_limit_decides_where_images_live() -> None:
+    images: list[Array | bytes] = [photo(16, 16, i) for i in range(5)]
     preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
     for limit, kind in ((1.0, StackedPixels), (1e-9, StoredPixels)):
-        assert isinstance(load_pixels(image_set(pictures), preprocess, CPU, thread_pool(1), limit), kind)
+        assert isinstance(load_pixels(image_set(images), preprocess, CPU, thread_pool(1), limit), kind)
 
 
-def test_unreadable_picture_is_named() -> None:
-    pictures: list[Array | bytes] = [photo(16, 16), b"not a picture"]
-    with pytest.raises(DataError, match="picture 1: not a readable picture"):
-        load_pixels(image_set(pictures), Preprocess(16, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
+def test_unreadable_image_is_named() -> None:
+    images: list[Array | bytes] = [photo(16, 16), b"not an image"]
+    with pytest.raises(DataError, match="image 1: not a readable image"):
+        load_pixels(image_set(images), Preprocess(16, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"])
 def test_every_mode_becomes_rgb_bytes(mode: str) -> None:
     grey = Image.fromarray(np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1)))
     if mode == "I;16":
-        picture = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
+        image = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
     elif mode == "PA":
-        picture = grey.convert("RGBA").convert("P").convert("PA")
+        image = grey.convert("RGBA").convert("P").convert("PA")
     else:
-        picture = grey.convert(mode)
-    pixels = to_rgb(picture)
+        image = grey.convert(mode)
+    pixels = to_rgb(image)
     assert pixels.shape == (32, 32, 3)
     assert pixels.dtype == np.uint8
     if mode != "1":  # black and white has lost the ramp
@@ -211,7 +211,7 @@ def test_webp_is_known_by_its_first_bytes(monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(Image, "OPEN", {"WEBP": Image.OPEN["WEBP"]})  # no other plugin is asked
         np.testing.assert_array_equal(decode(image_set([stored]), 0), photo(9, 7))
     for damaged in (stored[:12], stored[:12] + b"?" * 40, stored[:-20]):
-        with pytest.raises(CorruptPictureError, match="picture 0: not a readable picture"):
+        with pytest.raises(CorruptImageError, match="image 0: not a readable image"):
             decode(image_set([damaged]), 0)
 
 
@@ -219,11 +219,11 @@ def test_webp_is_known_by_its_first_bytes(monkeypatch: pytest.MonkeyPatch) -> No
 def test_numbers_of_unknown_range_are_refused_by_name(mode: str) -> None:
     buffer = io.BytesIO()
     Image.new(mode, (4, 4)).save(buffer, "TIFF")
-    with pytest.raises(DataError, match=f"picture 0: not a readable picture: pixels are {mode} numbers"):
+    with pytest.raises(DataError, match=f"image 0: not a readable image: pixels are {mode} numbers"):
         decode(image_set([buffer.getvalue()]), 0)
 
 
-def test_one_pixel_is_a_picture() -> None:
+def test_one_pixel_is_a_image() -> None:
     pixels = load_pixels(image_set([photo(1, 1)]), Preprocess(8, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
     assert pixels.eval_view(np.array([0])).shape == (1, 3, 8, 8)
     assert bool(torch.isfinite(pixels.train_view(np.array([0]), crop_draws(np.random.default_rng(0), 1))).all())

@@ -279,13 +279,13 @@ def test_damaged_state_and_missing_checkpoint_are_named(stepwise: dict[str, Any]
         learn(from_dict(stepwise))
 
 
-def test_unreadable_picture_stops_the_run_with_its_name(quick: dict[str, Any], tmp_path: Path) -> None:
+def test_unreadable_image_stops_the_run_with_its_name(quick: dict[str, Any], tmp_path: Path) -> None:
     from conftest import write_data_set
 
     folder = write_data_set(tmp_path, "dtd", "dtd")
-    (folder / "images" / "train" / "005.png").write_bytes(b"no picture")
+    (folder / "images" / "train" / "005.png").write_bytes(b"no image")
     broken = {**quick, "data_root": str(tmp_path), "sequence": "dtd", "method": "finetune"}
-    with pytest.raises(DataError, match=r"005\.png: not a readable picture"):
+    with pytest.raises(DataError, match=r"005\.png: not a readable image"):
         learn(from_dict(broken))
 
 
@@ -320,18 +320,18 @@ def test_classify(quick: dict[str, Any], tmp_path: Path) -> None:
     from conftest import draw
 
     run = tasso.learn(**quick)
-    picture = draw(1, 77)
-    picture.save(tmp_path / "one.png")
-    guesses = run.classify([tmp_path / "one.png", picture, np.asarray(picture)], top=3)
+    image = draw(1, 77)
+    image.save(tmp_path / "one.png")
+    guesses = run.classify([tmp_path / "one.png", image, np.asarray(image)], top=3)
     assert [len(g) for g in guesses] == [3, 3, 3]
     assert guesses[0] == guesses[1] == guesses[2]
     assert guesses[0][0].probability >= guesses[0][1].probability
-    assert {g.task for g in run.classify(picture, task="dtd", top=9)[0]} == {"dtd"}
-    open_words = run.classify(picture, classes=["red thing", "blue thing"], top=2)[0]
+    assert {g.task for g in run.classify(image, task="dtd", top=9)[0]} == {"dtd"}
+    open_words = run.classify(image, classes=["red thing", "blue thing"], top=2)[0]
     assert sum(g.probability for g in open_words) == pytest.approx(1)
     with pytest.raises(ConfigError, match="no task 'birds'"):
-        run.classify(picture, task="birds")
-    with pytest.raises(DataError, match="not a readable picture"):
+        run.classify(image, task="birds")
+    with pytest.raises(DataError, match="not a readable image"):
         run.classify(tmp_path / "absent.png")
     for array in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 4), np.uint8), np.zeros((8, 8, 3))):
         with pytest.raises(DataError, match="an array must be height × width × 3 bytes"):

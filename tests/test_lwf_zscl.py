@@ -28,7 +28,7 @@ def embedded(clip: Clip, pixels: Tensor) -> Tensor:
         return clip.encode_images(pixels).double()
 
 
-def test_lwf_is_taught_by_the_previous_model_on_the_task_s_own_pictures(quick: dict[str, Any]) -> None:
+def test_lwf_is_taught_by_the_previous_model_on_the_task_s_own_images(quick: dict[str, Any]) -> None:
     learn_first_task(quick, method="lwf")
     learner = learner_for(quick, method="lwf")
     training = learner.begin(1)
@@ -72,7 +72,7 @@ def test_distillation_leaves_the_text_tower_alone(quick: dict[str, Any], name: s
 # -- ZSCL ------------------------------------------------------------------------------------------------------
 
 
-def test_zscl_is_taught_by_the_pretrained_model_on_reference_pictures_and_texts(
+def test_zscl_is_taught_by_the_pretrained_model_on_reference_images_and_texts(
     quick: dict[str, Any], tmp_path: Path
 ) -> None:
     captions = tmp_path / "captions.txt"

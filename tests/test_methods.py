@@ -242,7 +242,7 @@ def test_teachers_held_are_as_many_as_it_says(quick: dict[str, Any], name: str) 
 
 
 def test_finished_tasks_leave_nothing_behind(quick: dict[str, Any], name: str) -> None:
-    """Optimiser and pictures of a task are gone before the next one makes its own, without a garbage collection."""
+    """Optimiser and images of a task are gone before the next one makes its own, without a garbage collection."""
     learner = learner_for(quick, method=options_for(name))
     gc.disable()
     try:

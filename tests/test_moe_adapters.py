@@ -72,7 +72,7 @@ def random_adapters(clip: Clip, tasks: int = 2, dtype: torch.dtype = torch.float
     return adapters
 
 
-def pictures(count: int = 6, seed: int = 1) -> Tensor:
+def images(count: int = 6, seed: int = 1) -> Tensor:
     return torch.randn(count, 3, 16, 16, generator=generator(seed))
 
 
@@ -259,17 +259,17 @@ def test_layer_scale_is_for_the_mlp_alone() -> None:
             torch.testing.assert_close(block(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_mixed_batch_equals_each_picture_alone(tiny_clip: Clip) -> None:
-    adapters, pixels = random_adapters(tiny_clip), pictures(5)
+def test_a_mixed_batch_equals_each_image_alone(tiny_clip: Clip) -> None:
+    adapters, pixels = random_adapters(tiny_clip), images(5)
     routes = torch.tensor([1, PLAIN, 0, 1, PLAIN])
     with torch.no_grad():
         plain = tiny_clip.encode_images(pixels)
         with adapters.routed(routes):
             mixed = tiny_clip.encode_images(pixels)
         alone = []
-        for picture, route in zip(pixels, routes.tolist(), strict=True):
+        for image, route in zip(pixels, routes.tolist(), strict=True):
             with adapters.routed(route):
-                alone.append(tiny_clip.encode_images(picture[None]))
+                alone.append(tiny_clip.encode_images(image[None]))
     torch.testing.assert_close(mixed, torch.cat(alone), rtol=1e-5, atol=1e-6)
     assert torch.equal(mixed[routes == PLAIN], plain[routes == PLAIN])
     other = (mixed - plain).abs().amax(-1)
@@ -279,7 +279,7 @@ def test_a_mixed_batch_equals_each_picture_alone(tiny_clip: Clip) -> None:
 
 
 def test_hooks_are_inert_without_a_route(tiny_clip: Clip, tiny_model: str) -> None:
-    untouched, pixels = load_clip(tiny_model), pictures()
+    untouched, pixels = load_clip(tiny_model), images()
     keys = list(tiny_clip.model.state_dict())
 
     def assert_plain() -> None:
@@ -342,7 +342,7 @@ def test_residual_networks_are_refused(quick: dict[str, Any], tiny_clip: Clip) -
 def test_bfloat16_gives_nearly_the_same(tiny_clip: Clip) -> None:
     if not cpu_has_bfloat16():
         pytest.skip("bfloat16 products fail on this CPU")
-    adapters, pixels, ends = random_adapters(tiny_clip), pictures(), []
+    adapters, pixels, ends = random_adapters(tiny_clip), images(), []
     for precision in (torch.float32, torch.bfloat16):
         tiny_clip.precision = precision
         adapters.begin_task()
@@ -406,7 +406,7 @@ def test_choices_are_counted_in_every_block(quick: dict[str, Any], monkeypatch: 
     for _ in range(3):
         training.advance()
     names = ["visual.0", "visual.1", "text.0"] * 3
-    assert [len(chosen) for chosen in seen] == [8, 8, 3] * 3, "8 pictures and 3 classes a step"
+    assert [len(chosen) for chosen in seen] == [8, 8, 3] * 3, "8 images and 3 classes a step"
     for name, block in method.adapters.blocks.items():
         numbers = torch.cat([c.flatten() for n, c in zip(names, seen, strict=True) if n == name])
         assert block.counts.tolist() == np.bincount(numbers, minlength=4).tolist()
@@ -522,8 +522,8 @@ class FixedRoutes:
         return self.chosen
 
 
-def test_texts_go_the_way_of_their_picture(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapters, pixels, routes = random_adapters(tiny_clip), pictures(4), [1, PLAIN, 0, 1]
+def test_texts_go_the_way_of_their_image(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapters, pixels, routes = random_adapters(tiny_clip), images(4), [1, PLAIN, 0, 1]
     inference = RoutedInference(tiny_clip, adapters, cast(TaskSelector, FixedRoutes(routes)))
     groups = [("red thing", "blue thing"), ("a cat",)]
     embedded = inference.embed(pixels)
@@ -594,7 +594,7 @@ def test_a_batch_decides_as_one() -> None:
 
 
 class VectorFeatures(Features):
-    """Pictures are flat already."""
+    """Images are flat already."""
 
     kind = "clip"
     dim = 3 * 4 * 4
@@ -604,7 +604,7 @@ class VectorFeatures(Features):
 
 
 class Vectors:
-    """Pictures around a few patterns of their own."""
+    """Images around a few patterns of their own."""
 
     def __init__(self, seed: int, count: int = 40) -> None:
         drawing = generator(seed)
@@ -645,7 +645,7 @@ def test_selector_finds_the_task_and_knows_what_it_does_not_know(monkeypatch: py
     assert len(set(selector.routes(mixed).tolist())) == 1
 
 
-def test_threshold_is_the_quantile_of_its_own_pictures_or_the_one_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threshold_is_the_quantile_of_its_own_images_or_the_one_given(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = new_selector(monkeypatch, Recipe(2, 16, None, 0.75))
     selector.learn(0, cast(Any, Vectors(0)), 20, generator(0), "x")
     coder = selector.coders[0]
@@ -875,7 +875,7 @@ def test_lasting_state_is_all_that_a_fresh_model_needs(
     other = fresh(tiny_model)
     other.load_lasting_state(copied(method.lasting_state()), "file")
     assert same(other.lasting_state(), method.lasting_state())
-    pixels = pictures(8)
+    pixels = images(8)
     ends = []
     for owner in (method, other):
         inference = owner.inference([])

@@ -1,4 +1,4 @@
-"""Real pictures: the mtil-mini benchmark, where it is at hand (TASSO_MTIL_MINI, or shared/ beside the project)."""
+"""Real images: the mtil-mini benchmark, where it is at hand (TASSO_MTIL_MINI, or shared/ beside the project)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_data_check_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.endswith("all as it should be\n")
 
 
-def test_shipped_model_knows_real_pictures() -> None:
-    """Two test pictures a class of three tasks: near the card's figures (91, 49 and 49 percent), far above chance."""
+def test_shipped_model_knows_real_images() -> None:
+    """Two test images a class of three tasks: near the card's figures (91, 49 and 49 percent), far above chance."""
     found = tasso.evaluate(sequence="eurosat,dtd,actions", test_per_class=2, **OPTIONS)
     assert found["mtil"][0] > 70
     assert found["mtil"][1] > 25
@@ -42,7 +42,7 @@ def test_shipped_model_knows_real_pictures() -> None:
     assert all(own >= every for own, every in zip(found["mtil"], found["mcil"], strict=True))
 
 
-def test_a_short_run_on_real_pictures(tmp_path: Path) -> None:
+def test_a_short_run_on_real_images(tmp_path: Path) -> None:
     run = tasso.learn(
         sequence="dtd,eurosat", steps=2, batch_size=8, reference_batch_size=8, reference_images=64, test_per_class=1,
         lr=1e-4, method={"name": "tasso", "rank": 72}, out=str(tmp_path / "run"), **OPTIONS,
@@ -50,8 +50,8 @@ def test_a_short_run_on_real_pictures(tmp_path: Path) -> None:
     assert run.metrics["mtil"] is not None
     assert np.shape(run.results["mcil"]["matrix"]) == (2, 2)
     source = load_sequence(from_dict({"sequence": "eurosat", **OPTIONS})).tasks[0].test
-    picture = tmp_path / "tile.webp"
+    image = tmp_path / "tile.webp"
     content = source.source.read(source.keys[0])
     assert isinstance(content, bytes)
-    picture.write_bytes(content)
-    assert len(run.classify(picture, task="eurosat", top=3)[0]) == 3
+    image.write_bytes(content)
+    assert len(run.classify(image, task="eurosat", top=3)[0]) == 3

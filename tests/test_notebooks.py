@@ -1,4 +1,4 @@
-"""The example notebooks run from top to bottom, with few steps and few pictures."""
+"""The example notebooks run from top to bottom, with few steps and few images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import few_pictures
+from conftest import few_images
 
 nbclient = pytest.importorskip("nbclient", reason="no nbclient here: pip install 'tasso[dev]'")
 nbformat = pytest.importorskip("nbformat", reason="no nbformat here: pip install 'tasso[dev]'")
@@ -18,7 +18,7 @@ NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_notebook_runs(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"IPYTHONDIR": str(tmp_path), "TMPDIR": str(tmp_path)}
-    for name, value in few_pictures(TASSO_NOTEBOOK_QUICK="1", **places).items():
+    for name, value in few_images(TASSO_NOTEBOOK_QUICK="1", **places).items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
@@ -37,4 +37,4 @@ def test_no_outputs_are_kept(file: Path) -> None:
 
 
 def test_there_are_notebooks() -> None:
-    assert {"first-run", "own-pictures", "own-method"} <= {file.stem for file in NOTEBOOKS}
+    assert {"first-run", "own-images", "own-method"} <= {file.stem for file in NOTEBOOKS}

@@ -1,4 +1,4 @@
-"""Inputs that are odd but fine: they work, and pictures come out as people see them."""
+"""Inputs that are odd but fine: they work, and images come out as people see them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bad_inputs import world
 from bad_inputs.case import carried_out, contents
 from conftest import draw
 from tasso.cli import parse_run_config
-from tasso.data.images.files import read_picture
+from tasso.data.images.files import read_image
 from tasso.data.task import Array
 
 LONG = "x" * 251 + ".png"  # 255 bytes is what file systems take
@@ -34,9 +34,9 @@ def gradient(height: int = 12, width: int = 20) -> Array:
     return np.repeat((rows * 10 + columns * 5)[..., None], 3, axis=-1).astype(np.uint8)
 
 
-def saved(picture: Image.Image, name: str, **options: Any) -> Callable[[Path], Path]:
+def saved(image: Image.Image, name: str, **options: Any) -> Callable[[Path], Path]:
     def save(folder: Path) -> Path:
-        picture.save(folder / name, **options)
+        image.save(folder / name, **options)
         return folder / name
 
     return save
@@ -65,9 +65,9 @@ def damaged_notes(folder: Path) -> Path:
 
 
 def palette() -> Image.Image:
-    picture = Image.fromarray(gradient()).convert("P")
-    picture.info["transparency"] = bytes(range(256))
-    return picture
+    image = Image.fromarray(gradient()).convert("P")
+    image.info["transparency"] = bytes(range(256))
+    return image
 
 
 def frames(name: str) -> Callable[[Path], Path]:
@@ -81,7 +81,7 @@ def sixteen() -> Image.Image:
 
 GREY = Image.fromarray(gradient()).convert("L")
 # What it is, how it is made, what must be seen; None: only that something is.
-PICTURES: list[tuple[str, Callable[[Path], Path], Array | None]] = [
+IMAGES: list[tuple[str, Callable[[Path], Path], Array | None]] = [
     ("CMYK JPEG", saved(Image.fromarray(gradient()).convert("CMYK"), "cmyk.jpg"), None),
     ("CMYK TIFF", saved(Image.fromarray(gradient()).convert("CMYK"), "cmyk.tif"), gradient()),
     ("16-bit grey PNG", saved(sixteen(), "deep.png"), gradient()),
@@ -110,9 +110,9 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Array | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "expected"), [p[1:] for p in PICTURES], ids=[p[0] for p in PICTURES])
-def test_picture_is_read_as_people_see_it(make: Callable[[Path], Path], expected: Array | None, tmp_path: Path) -> None:
-    pixels = read_picture(make(tmp_path))
+@pytest.mark.parametrize(("make", "expected"), [p[1:] for p in IMAGES], ids=[p[0] for p in IMAGES])
+def test_image_is_read_as_people_see_it(make: Callable[[Path], Path], expected: Array | None, tmp_path: Path) -> None:
+    pixels = read_image(make(tmp_path))
     assert pixels.dtype == np.uint8
     assert pixels.shape[-1] == 3
     assert np.ptp(pixels) > 0 or expected is not None
@@ -124,12 +124,12 @@ def test_all_of_them_are_classified(well: Path, tmp_path: Path) -> None:
     for part in ("model", "run"):
         shutil.copytree(well / part, tmp_path / part)
     (tmp_path / "in").mkdir()
-    files = [make(tmp_path / "in").name for _, make, _ in PICTURES]
+    files = [make(tmp_path / "in").name for _, make, _ in IMAGES]
     (tmp_path / "linked").symlink_to("in")
     outcome = carried_out(("classify", "run", "linked/", "--json", "--device", "cpu"), tmp_path)
     assert outcome.code == 0, outcome.said
     answers = [json.loads(line) for line in outcome.printed.splitlines()]
-    assert sorted(Path(answer["picture"]).name for answer in answers) == sorted(files)
+    assert sorted(Path(answer["image"]).name for answer in answers) == sorted(files)
     assert all(answer["predictions"] for answer in answers)
     assert not outcome.changed
 
@@ -191,7 +191,7 @@ def test_yaml_with_anchors_and_merge_keys_is_understood(tmp_path: Path) -> None:
     assert parse_yaml("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n") == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}}
 
 
-def test_a_stored_picture_is_upright_too(tmp_path: Path) -> None:
+def test_a_stored_image_is_upright_too(tmp_path: Path) -> None:
     """The same decoder for training, for packs and for uploads."""
     from tasso.data.images.decode import pixels_of
     from tasso.data.images.files import read_upload

@@ -1,4 +1,4 @@
-"""A user's own pictures: every form they come in, what is made of them, and what is said when something is wrong."""
+"""A user's own images: every form they come in, what is made of them, and what is said when something is wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tasso
 from conftest import write_data_set
 from fences import code_in
-from own_pictures import picture, png, write_coop, write_folder, write_shard, write_table
+from own_images import image, png, write_coop, write_folder, write_shard, write_table
 from tasso.cli import main
 from tasso.config import RunConfig, from_dict
 from tasso.data import Task, atlas, load_sequence
@@ -37,7 +37,7 @@ from tasso.task_specs import parse_tasks, without_folders
 from tasso.training.learner import evaluate, evaluation_config, learn
 from tasso.training.run_folder import RunFolder
 
-GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "own-pictures.md"
+GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "own-images.md"
 PETS = atlas.DOMAINS["pets"].class_names
 
 
@@ -108,7 +108,7 @@ def test_tables(pets: Path, file: str, header: str, row: str) -> None:
     rows = [row.format(path=f.relative_to(pets), label=f.parent.name) for f in files]
     [task] = load(f"t={write_table(pets / file, rows, header)}")
     [folder] = load(f"t={pets}")
-    assert task.contents() == folder.contents(), "the same pictures give the same split"
+    assert task.contents() == folder.contents(), "the same images give the same split"
 
 
 def test_table_with_splits_and_other_columns(pets: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_shards(tmp_path: Path) -> None:
     assert task.class_names == PETS[:3]
     assert (per_class(task, "train"), per_class(task, "test")) == ([4, 4, 4], [4, 4, 4])
     number = task.train.labels.tolist().index(1)
-    assert np.array_equal(decode(task.train, number), np.asarray(picture("pets", 1, 0)))
+    assert np.array_equal(decode(task.train, number), np.asarray(image("pets", 1, 0)))
     [braces] = load({**place, "from": str(tmp_path / "pets-train-{000..001}.tar")})
     assert len(braces.train) + len(braces.test) == 12
     with pytest.raises(DataError, match=r"classes have numbers and no names \(0, 1, 2 …\)"):
@@ -173,7 +173,7 @@ def test_shards_with_labels_in_json_are_packed(tmp_path: Path) -> None:
     packs = open_packs(config, thread_pool(1))
     assert packs is not None
     packs.packed(sequence)
-    assert [report.pictures for report in packs.reports] == [2, 4]
+    assert [report.images for report in packs.reports] == [2, 4]
 
 
 def test_data_set_of_the_hub(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_data_set_of_the_hub(tmp_path: Path) -> None:
     [task] = load(f"hub=hf:{tmp_path / 'both'}")
     assert task.class_names == ("Tabby Cat", "Dog")
     assert (per_class(task, "train"), per_class(task, "test")) == ([3, 3], [3, 3])
-    assert np.array_equal(decode(task.test, 1), np.asarray(picture("pets", 1, 11)))
+    assert np.array_equal(decode(task.test, 1), np.asarray(image("pets", 1, 11)))
     assert len(set(task.train.source.stamps(task.train.keys))) == 6  # type: ignore[attr-defined]
     part(0).save_to_disk(str(tmp_path / "one"))
     [task] = load(f"hub=hf:{tmp_path / 'one'}")
@@ -253,16 +253,16 @@ def test_each_task_has_its_own_prompts(tiny_model: str, tmp_path: Path, own: dic
         assert results["templates"] == {"pets": ["a pet called {}.", "my {}"]}
         found = tasso.evaluate(run=out)
         assert found["mcil"] == results["mcil"]["matrix"][-1]
-    # What is compared with pictures is the mean of both prompts, also when a run is used later.
+    # What is compared with images is the mean of both prompts, also when a run is used later.
     run = tasso.load(tmp_path / "run-finetune")
     (tmp_path / "prompts.txt").unlink()
-    guess = run.classify(picture("pets", 0, 0), task="pets", top=3)[0]
+    guess = run.classify(image("pets", 0, 0), task="pets", top=3)[0]
     clip = run.clip
     import torch
 
     from tasso.data.images.transforms import normalise, resize_and_centre
 
-    pixels = torch.from_numpy(np.array(picture("pets", 0, 0))).permute(2, 0, 1)[None]
+    pixels = torch.from_numpy(np.array(image("pets", 0, 0))).permute(2, 0, 1)[None]
     seen = clip.encode_images(normalise(resize_and_centre(pixels, clip.preprocess), clip.preprocess))
     texts = clip.encode_classes(results["class_names"]["pets"], ("a pet called {}.", "my {}"))
     expected = (clip.logit_scale * seen @ texts.mT).softmax(-1)[0]
@@ -270,18 +270,18 @@ def test_each_task_has_its_own_prompts(tiny_model: str, tmp_path: Path, own: dic
 
 
 @given(st.integers(2, 200), st.floats(0.01, 0.99))
-def test_both_parts_of_a_class_have_a_picture(pictures: int, share: float) -> None:
-    test = held_back(pictures, share)
-    assert 1 <= test <= pictures - 1
-    assert abs(test - share * pictures) <= 1.0
+def test_both_parts_of_a_class_have_a_image(images: int, share: float) -> None:
+    test = held_back(images, share)
+    assert 1 <= test <= images - 1
+    assert abs(test - share * images) <= 1.0
 
 
-def test_a_single_picture_is_learned_and_not_tested() -> None:
+def test_a_single_image_is_learned_and_not_tested() -> None:
     assert held_back(1, 0.5) == 0
 
 
 @given(st.sets(st.text("abc", min_size=1), min_size=2, max_size=12), st.integers(0, 9), st.randoms())
-def test_the_division_depends_on_pictures_label_and_seed_alone(keys: set[str], seed: int, random: Any) -> None:
+def test_the_division_depends_on_images_label_and_seed_alone(keys: set[str], seed: int, random: Any) -> None:
     ordered, shuffled = sorted(keys), sorted(keys)
     random.shuffle(shuffled)
     parts = [{order[place] for place in divided(order, "x", 0.3, seed)[1]} for order in (ordered, shuffled)]
@@ -297,7 +297,7 @@ def test_shots_are_drawn_by_seed_for_all_methods(pets: Path) -> None:
     assert load(str(pets), shots=2, seed=3, method="finetune")[0].train.keys == chosen[3]
     assert per_class(load(str(pets), shots=99)[0], "train") == [4, 4, 4]
     tests = {load(str(pets), shots=2, seed=seed)[0].test.keys for seed in range(6)}
-    assert len(tests) == 1, "the test pictures stay the same"
+    assert len(tests) == 1, "the test images stay the same"
 
 
 # -- what is given, in every way -------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_own_tasks_and_benchmarks(pets: Path, tmp_path: Path) -> None:
     assert [task.name for task in load("snacks=atlas:food", str(pets), sequence="S2")] == ["pets", "snacks"]
 
 
-def test_the_name_of_a_run_does_not_say_where_pictures_lie() -> None:
+def test_the_name_of_a_run_does_not_say_where_images_lie() -> None:
     names = [
         Job({"tasks": tasks, "reference": reference}).name
         for tasks, reference in ((["a=/x/pets"], "/x/any"), ({"a": "y/pets"}, "any"), (["a=/x/cats"], "/x/any"))
@@ -376,10 +376,10 @@ def test_reference_images(pets: Path, tmp_path: Path, caplog: pytest.LogCaptureF
     with pytest.raises(ConfigError, match="reference: 'nowhere' is neither a folder nor a benchmark"):
         reference(reference="nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"reference: .*empty: no pictures here"):
+    with pytest.raises(DataError, match=r"reference: .*empty: no images here"):
         reference(reference=str(tmp_path / "empty"))
     write_folder(tmp_path / "any" / "deep", "land")
-    picture("land", 0, 9).save(tmp_path / "any" / "loose.png")
+    image("land", 0, 9).save(tmp_path / "any" / "loose.png")
     assert len(reference(reference=str(tmp_path / "any"))) == 16
     assert len(reference(reference=str(tmp_path / "any"), reference_images=4)) == 4
     with caplog.at_level(logging.WARNING):
@@ -394,7 +394,7 @@ def test_same_and_similar_classes_are_named(tiny_model: str, tmp_path: Path, cap
         for number, label in enumerate(classes):
             (tmp_path / name / label).mkdir(parents=True)
             for index in range(2):
-                picture("pets", number, index).save(tmp_path / name / label / f"{index}.png")
+                image("pets", number, index).save(tmp_path / name / label / f"{index}.png")
     tasks = load(f"a={tmp_path / 'a'}", f"b={tmp_path / 'b'}")
     clip = load_clip(tiny_model)
     texts = [clip.class_embeddings(task.class_names, ("{}",)) for task in tasks]
@@ -430,7 +430,7 @@ def test_a_run_on_own_tasks_is_like_any_other(own: dict[str, Any], monkeypatch: 
     assert (run.results["benchmark"], run.tasks) == ("own", ["pets", "food"])
     data = run.results["data"]
     assert data["tasks"]["pets"] | {"checksum": ""} == {"classes": 3, "train": 12, "val": 0, "test": 3, "checksum": ""}
-    assert data["reference"]["pictures"] == 15
+    assert data["reference"]["images"] == 15
     assert (
         evaluate(evaluation_config({}, Path(own["out"]), "test"), Path(own["out"]))["mtil"]
         == (run.results["mtil"]["matrix"][-1])
@@ -438,7 +438,7 @@ def test_a_run_on_own_tasks_is_like_any_other(own: dict[str, Any], monkeypatch: 
     other = evaluate(evaluation_config({"tasks": own["tasks"][1:]}, Path(own["out"]), "test"), Path(own["out"]))
     assert other["tasks"] == ["food"]
     packed = tasso.learn(**{**own, "pack_dir": f"{own['out']}-packs", "out": f"{own['out']}-packed"})
-    assert packed.results["mtil"] == run.results["mtil"], "pictures of one size are packed as they are"
+    assert packed.results["mtil"] == run.results["mtil"], "images of one size are packed as they are"
     monkeypatch.setattr("tasso.training.learner.Learner", None)
     assert tasso.learn(**own).results == run.results, "a finished run is not repeated"
 
@@ -473,7 +473,7 @@ def test_changed_data_are_noticed(own: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the data of task 'pets' have changed: 3 classes, 12 training and 3 test.*now"):
         learn(from_dict(own))
     first.unlink()
-    with pytest.raises(RunError, match=r"'pets' have changed: as many pictures .* but other files, labels or"):
+    with pytest.raises(RunError, match=r"'pets' have changed: as many images .* but other files, labels or"):
         learn(from_dict(own))
     added.rename(first)
     [reference, *_] = sorted((tmp_path / "land").rglob("*.png"))
@@ -486,7 +486,7 @@ def test_changed_data_are_noticed(own: dict[str, Any], tmp_path: Path) -> None:
     assert (again["mtil"], again["mcil"]) == (results["mtil"], results["mcil"])
 
 
-def test_moved_pictures_are_the_same_data(own: dict[str, Any], tmp_path: Path) -> None:
+def test_moved_images_are_the_same_data(own: dict[str, Any], tmp_path: Path) -> None:
     results = learn(from_dict(own))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "pets").rename(tmp_path / "elsewhere" / "animals")
@@ -506,7 +506,7 @@ def test_moved_pictures_are_the_same_data(own: dict[str, Any], tmp_path: Path) -
 Spoil = Callable[[Path], Any]
 
 
-def _without_pictures(pets: Path) -> Any:
+def _without_images(pets: Path) -> Any:
     (pets / "Empty").mkdir()
     return str(pets)
 
@@ -518,7 +518,7 @@ def _with_other_files(pets: Path) -> Any:
 
 
 def _loose(pets: Path) -> Any:
-    picture("pets", 0, 0).save(pets / "loose.JPG")
+    image("pets", 0, 0).save(pets / "loose.JPG")
     return str(pets)
 
 
@@ -528,7 +528,7 @@ def _one_class(pets: Path) -> Any:
     return str(pets)
 
 
-def _single_pictures(pets: Path) -> Any:
+def _single_images(pets: Path) -> Any:
     for file in pets.rglob("*.png"):
         if file.stem != "0":
             file.unlink()
@@ -562,13 +562,13 @@ def _file(name: str, content: str | bytes) -> Spoil:
 
 
 def _rows(*rows: str, header: str = "path,label") -> Spoil:
-    """A table beside three good pictures: 0.png, 1.png and 2.png."""
+    """A table beside three good images: 0.png, 1.png and 2.png."""
 
     def write(pets: Path) -> Any:
         folder = pets.parent / "table"
         folder.mkdir()
         for index in range(3):
-            picture("pets", 0, index).save(folder / f"{index}.png")
+            image("pets", 0, index).save(folder / f"{index}.png")
         return str(write_table(folder / "t.csv", list(rows), header))
 
     return write
@@ -604,15 +604,15 @@ def _shard(samples: dict[str, dict[str, bytes]], name: str = "t.tar") -> Spoil:
 
 BAD: dict[str, tuple[Spoil, str]] = {
     "absent": (lambda pets: str(pets / "nowhere"), r"no such file or folder: .*nowhere"),
-    "empty class folder": (_without_pictures, r"Empty: no pictures here; tasso reads .*\.jpg.*put pictures of"),
-    "class folder of other files": (_with_other_files, r"Raw: no pictures here \(there are files with \.heic\)"),
-    "loose picture": (_loose, r"loose\.JPG lies in no class directory \(1 such pictures\); expected one directory"),
+    "empty class folder": (_without_images, r"Empty: no images here; tasso reads .*\.jpg.*put images of"),
+    "class folder of other files": (_with_other_files, r"Raw: no images here \(there are files with \.heic\)"),
+    "loose image": (_loose, r"loose\.JPG lies in no class directory \(1 such images\); expected one directory"),
     "one class": (_one_class, "only one class .*there is nothing to tell apart"),
-    "single pictures": (_single_pictures, "no class has two pictures, so there is nothing to test with"),
-    "no training pictures": (_only_test, r"no pictures to train on \(there is test\); expected a split 'train'"),
-    "unlearned class": (_unlearned, "has test pictures, but none to train on.*add some or remove it"),
+    "single images": (_single_images, "no class has two images, so there is nothing to test with"),
+    "no training images": (_only_test, r"no images to train on \(there is test\); expected a split 'train'"),
+    "unlearned class": (_unlearned, "has test images, but none to train on.*add some or remove it"),
     "same names": (_same_names, "classes 'red_dog' and 'RedDog' are both called"),
-    "empty folder": (lambda pets: str((pets.parent / "x").mkdir() or pets.parent / "x"), "x: no pictures here"),
+    "empty folder": (lambda pets: str((pets.parent / "x").mkdir() or pets.parent / "x"), "x: no images here"),
     "unknown file": (_file("x.docx", ""), r"x\.docx: what is this\? tasso reads a folder"),
     "no zip": (_file("x.zip", "no zip"), r"x\.zip: not a readable zip file"),
     "some json": (_file("x.json", "{}"), r"x\.json: expected a name that ends in _annotations\.json"),
@@ -626,8 +626,8 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "too few cells": (_rows("0.png,a", "1.png"), r"t\.csv, line 3: 1 cells, but the first line names 2 columns"),
     "open quote": (_rows('"0.png,a'), r"t\.csv, line 2: cannot be read: unexpected end of data"),
     "empty label": (_rows("0.png,a", "1.png, "), r"t\.csv, line 3: label is empty|line 3: label is ' '"),
-    "no picture": (_rows("0.png,a", "9.png,b", "8.png,b"), r"t\.csv, line 3: no such picture: .*9\.png \(2 such"),
-    "long path": (_rows("0.png,a", f"{'x' * 5000},b"), r"t\.csv, line 3: no such picture"),
+    "no such image": (_rows("0.png,a", "9.png,b", "8.png,b"), r"t\.csv, line 3: no such image: .*9\.png \(2 such"),
+    "long path": (_rows("0.png,a", f"{'x' * 5000},b"), r"t\.csv, line 3: no such image"),
     "twice": (_rows("0.png,a", "1.png,b", "0.png,b"), r"t\.csv, line 4: 0\.png stands in line 2 already"),
     "no such split": (
         _rows("0.png,a,train", "1.png,b,tset", header="path,label,split"),
@@ -658,15 +658,15 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "short entry": (_coop(lambda d: d["val"].append(["x.png", 0])), r"val\[6\]: expected \[path, label, class name\]"),
     "label as text": (_coop(lambda d: d["test"].append(["x.png", "0", "a"])), r"test\[6\]: label '0' is not a whole"),
     "two names": (_coop(lambda d: d["test"][0].__setitem__(2, "other")), r"test\[0\]: label 0 is 'other', but was"),
-    "picture gone": (_coop(lambda d: d["test"][0].__setitem__(0, "no.png")), r"no such picture: .*no\.png \(1 are"),
-    "pictures nowhere": (_coop(lambda d: d["train"][0].__setitem__(0, "no.png")), r"its first picture, no\.png, lies"),
+    "image gone": (_coop(lambda d: d["test"][0].__setitem__(0, "no.png")), r"no such image: .*no\.png \(1 are"),
+    "images nowhere": (_coop(lambda d: d["train"][0].__setitem__(0, "no.png")), r"its first image, no\.png, lies"),
     # shards
     "no shard": (lambda pets: str(pets / "x-*.tar"), r"x-\*\.tar: no such shards"),
     "missing shard": (lambda pets: str(pets / "x-{0..1}.tar"), r"x-0\.tar: no such shard"),
-    "compressed": (_file("x.tar.gz", ""), r"x\.tar\.gz: a compressed tar cannot be read picture by picture"),
+    "compressed": (_file("x.tar.gz", ""), r"x\.tar\.gz: a compressed tar cannot be read image by image"),
     "no tar": (_file("x.tar", b"no tar" * 200), r"x\.tar: not a readable tar file"),
     "no label": (_shard({"a": {"png": b""}}), r"t\.tar: sample 'a': no label; expected \.cls, \.txt or \.json"),
-    "no image": (_shard({"a": {"cls": b"0"}}), r"t\.tar: sample 'a': expected one picture, found 0"),
+    "no image": (_shard({"a": {"cls": b"0"}}), r"t\.tar: sample 'a': expected one image, found 0"),
     "json without label": (_shard({"a": {"png": b"", "json": b"{}"}}), r"sample 'a': its \.json has no label"),
     "both in a name": (_shard({}, "train-test.tar"), r"train-test\.tar: its name has several of train, val and test"),
     "no samples": (_shard({}), r"t\.tar: there are no samples in it"),
@@ -684,7 +684,7 @@ def test_what_is_wrong_is_named(kind: str, pets: Path) -> None:
 
 def test_nothing_is_written_when_something_is_wrong(own: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "food" / "Empty").mkdir()
-    with pytest.raises(DataError, match=r"task 'food': .*Empty: no pictures here"):
+    with pytest.raises(DataError, match=r"task 'food': .*Empty: no images here"):
         learn(from_dict(own))
     assert not Path(own["out"]).exists()
 
@@ -695,7 +695,7 @@ def test_classes_that_nobody_can_test_are_told(pets: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         [task] = load(str(pets))
     assert (per_class(task, "train"), per_class(task, "test")) == ([1, 4, 4], [0, 1, 1])
-    assert "1 classes have no test pictures" in caplog.text
+    assert "1 classes have no test images" in caplog.text
 
 
 def test_the_guides_walk_through(

@@ -1,4 +1,4 @@
-"""Packs: views against pictures in memory and on disk; killed, changed, damaged and shared packs; whole runs."""
+"""Packs: views against images in memory and on disk; killed, changed, damaged and shared packs; whole runs."""
 
 from __future__ import annotations
 
@@ -57,27 +57,27 @@ MIXED = [(40, 56), (56, 40), (30, 200), (200, 30), (1, 1), (3, 90), (48, 48), (6
 
 
 class Arrays(ArraySource):
-    """Pictures given as arrays or bytes, with stamps that a test can change; counts what is read."""
+    """Images given as arrays or bytes, with stamps that a test can change; counts what is read."""
 
-    def __init__(self, pictures: Sequence[Array | bytes | OSError]) -> None:
-        super().__init__(list(pictures))  # type: ignore[arg-type]
-        self.stamp = ["as drawn"] * len(pictures)
+    def __init__(self, images: Sequence[Array | bytes | OSError]) -> None:
+        super().__init__(list(images))  # type: ignore[arg-type]
+        self.stamp = ["as drawn"] * len(images)
         self.read_keys: list[int] = []
 
     def read(self, key: str) -> Array | bytes:
         self.read_keys.append(int(key))
-        picture = self.pictures[int(key)]
-        if isinstance(picture, OSError):
-            raise picture
-        return picture
+        image = self.images[int(key)]
+        if isinstance(image, OSError):
+            raise image
+        return image
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
         return [self.stamp[int(key)] for key in keys]
 
 
-def as_set(pictures: Sequence[Array | bytes | OSError]) -> ImageSet:
-    keys = tuple(str(i) for i in range(len(pictures)))
-    return ImageSet(Arrays(pictures), keys, np.arange(len(keys), dtype=np.int64))
+def as_set(images: Sequence[Array | bytes | OSError]) -> ImageSet:
+    keys = tuple(str(i) for i in range(len(images)))
+    return ImageSet(Arrays(images), keys, np.arange(len(keys), dtype=np.int64))
 
 
 def arrays(images: ImageSet) -> Arrays:
@@ -115,11 +115,11 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("size", [32, 56, 130])  # a CPU computes the last one in bands
-def test_views_equal_those_of_pictures_in_memory(size: int, tmp_path: Path) -> None:
+def test_views_equal_those_of_images_in_memory(size: int, tmp_path: Path) -> None:
     preprocess = Preprocess(size, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
-    pictures = photos([(56, 72)] * 20)  # more than a CPU looks at at once
-    stacked = StackedPixels(torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(), preprocess)
-    pixels = packed(as_set(pictures), tmp_path, preprocess)
+    images = photos([(56, 72)] * 20)  # more than a CPU looks at at once
+    stacked = StackedPixels(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), preprocess)
+    pixels = packed(as_set(images), tmp_path, preprocess)
     indices, draws = np.random.default_rng(1).permutation(20), crop_draws(np.random.default_rng(2), 20)
     ours, theirs = pixels.train_view(indices, draws), stacked.train_view(indices, draws)
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
@@ -127,32 +127,30 @@ def test_views_equal_those_of_pictures_in_memory(size: int, tmp_path: Path) -> N
     assert float((ours - stacked.train_view(indices[::-1].copy(), draws)).abs().max()) > 0.1  # it is not all the same
 
 
-def test_pictures_of_the_models_size_are_evaluated_untouched(tmp_path: Path) -> None:
-    pictures = photos([(32, 32), (40, 50), (32, 32)])
-    views = packed(as_set(pictures), tmp_path, Preprocess(32, *PLAIN)).eval_view(np.arange(3))
+def test_images_of_the_models_size_are_evaluated_untouched(tmp_path: Path) -> None:
+    images = photos([(32, 32), (40, 50), (32, 32)])
+    views = packed(as_set(images), tmp_path, Preprocess(32, *PLAIN)).eval_view(np.arange(3))
     for place in (0, 2):
-        assert torch.equal(views[place], torch.from_numpy(pictures[place]).permute(2, 0, 1) / 255)
+        assert torch.equal(views[place], torch.from_numpy(images[place]).permute(2, 0, 1) / 255)
 
 
 @pytest.mark.parametrize(
     ("interpolation", "mode"), [("bicubic", "shortest"), ("bilinear", "shortest"), ("bicubic", "squash")]
 )
-def test_a_picture_looks_the_same_in_any_company(
-    interpolation: Interpolation, mode: ResizeMode, tmp_path: Path
-) -> None:
+def test_a_image_looks_the_same_in_any_company(interpolation: Interpolation, mode: ResizeMode, tmp_path: Path) -> None:
     """Portrait, landscape, panorama, tiny: alone in memory, or side by side with all the others."""
     preprocess = Preprocess(48, *PLAIN, interpolation, mode)
-    pictures = photos(MIXED)
-    pixels = packed(as_set(pictures), tmp_path, preprocess, size=500)
-    places, draws = np.arange(len(pictures)), crop_draws(np.random.default_rng(4), len(pictures))
+    images = photos(MIXED)
+    pixels = packed(as_set(images), tmp_path, preprocess, size=500)
+    places, draws = np.arange(len(images)), crop_draws(np.random.default_rng(4), len(images))
     train, evaluation = pixels.train_view(places, draws), pixels.eval_view(places)
-    for place, picture in enumerate(pictures):
-        alone = StackedPixels(torch.from_numpy(picture).permute(2, 0, 1)[None].contiguous(), preprocess)
+    for place, image in enumerate(images):
+        alone = StackedPixels(torch.from_numpy(image).permute(2, 0, 1)[None].contiguous(), preprocess)
         torch.testing.assert_close(train[place], alone.train_view(np.array([0]), draws[[place]])[0], atol=1e-5, rtol=0)
         torch.testing.assert_close(evaluation[place], alone.eval_view(np.array([0]))[0], atol=1e-5, rtol=0)
 
 
-def test_what_lies_beside_a_picture_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_beside_a_image_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = packed(as_set(photos(MIXED)), tmp_path, Preprocess(48, *PLAIN), size=100)
     places, draws = np.arange(len(MIXED)), crop_draws(np.random.default_rng(4), len(MIXED))
 
@@ -166,13 +164,13 @@ def test_what_lies_beside_a_picture_is_not_looked_at(tmp_path: Path, monkeypatch
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> tuple[float, float]:
-    """Mean (of the worst picture) and greatest difference, in steps of 1/255."""
+    """Mean (of the worst image) and greatest difference, in steps of 1/255."""
     error = (one - other).abs() * 255
     return float(error.mean((1, 2, 3)).max()), float(error.max())
 
 
-def test_large_pictures_look_as_through_pillow(tmp_path: Path) -> None:
-    """Measured: without shrinking, mean 0.3 and at most 1.1 of 255, which is Pillow's rounding; with pictures shrunk
+def test_large_images_look_as_through_pillow(tmp_path: Path) -> None:
+    """Measured: without shrinking, mean 0.3 and at most 1.1 of 255, which is Pillow's rounding; with images shrunk
     to 256 first, mean 1.3 and at most 13."""
     preprocess = Preprocess(224, *PLAIN)
     images = as_set(photos([(375, 500), (500, 375), (700, 520), (257, 300), (300, 1200)]))
@@ -186,7 +184,7 @@ def test_large_pictures_look_as_through_pillow(tmp_path: Path) -> None:
             assert found[0] <= mean, (size, found)
             assert found[1] <= most, (size, found)
     # What these bounds can tell apart: a crop that is one pixel of 256 off.
-    moved = as_set([picture[1:] for picture in arrays(images).pictures])  # type: ignore[misc]
+    moved = as_set([image[1:] for image in arrays(images).images])  # type: ignore[misc]
     assert difference(StoredPixels(moved, preprocess, CPU, POOL).eval_view(places), evaluation)[0] > 4
 
 
@@ -198,7 +196,7 @@ def test_the_evaluation_view_is_as_wide_as_that_of_the_original(tmp_path: Path) 
     assert (rows.length.tolist(), columns.length.tolist()) == ([256], [425])
     pixels = packed(as_set(photos([(301, 500)])), tmp_path, preprocess)
     pack, place = pixels.places[0]
-    whole = torch.from_numpy(pack.picture(place).copy())[None]
+    whole = torch.from_numpy(pack.image(place).copy())[None]
     view = pixels.eval_view(np.array([0]))
     torch.testing.assert_close(view, resample(whole, rows, columns, preprocess), atol=1e-5, rtol=0)
     other = resample(whole, *centre_spans(held, held, preprocess), preprocess)  # 371 wide
@@ -242,19 +240,19 @@ def test_views_and_batches_on_cuda(tmp_path: Path) -> None:
 # -- what is packed ----------------------------------------------------------------------------------------------
 
 
-def test_small_pictures_are_kept_and_large_ones_keep_their_proportions(tmp_path: Path) -> None:
-    pictures = photos([(50, 90), (100, 100), (150, 120), (101, 1000), (300, 500)])
-    pixels = packed(as_set(pictures), tmp_path, Preprocess(16, *PLAIN), size=100)
+def test_small_images_are_kept_and_large_ones_keep_their_proportions(tmp_path: Path) -> None:
+    images = photos([(50, 90), (100, 100), (150, 120), (101, 1000), (300, 500)])
+    pixels = packed(as_set(images), tmp_path, Preprocess(16, *PLAIN), size=100)
     assert pixels.sizes[:, :2].tolist() == [[50, 90], [100, 100], [125, 100], [100, 990], [100, 167]]
-    assert pixels.sizes[:, 2:].tolist() == [list(p.shape[:2]) for p in pictures]
-    for picture, (pack, place) in zip(pictures, pixels.places, strict=True):
-        np.testing.assert_array_equal(pack.picture(place), shrink(picture, 100).transpose(2, 0, 1))
-        if min(picture.shape[:2]) <= 100:
-            np.testing.assert_array_equal(pack.picture(place), picture.transpose(2, 0, 1))
+    assert pixels.sizes[:, 2:].tolist() == [list(p.shape[:2]) for p in images]
+    for image, (pack, place) in zip(images, pixels.places, strict=True):
+        np.testing.assert_array_equal(pack.image(place), shrink(image, 100).transpose(2, 0, 1))
+        if min(image.shape[:2]) <= 100:
+            np.testing.assert_array_equal(pack.image(place), image.transpose(2, 0, 1))
 
 
 def test_all_kinds_of_files_are_packed_as_they_are_decoded(tmp_path: Path) -> None:
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     folder.mkdir()
     base = Image.fromarray(photo(40, 60))
     for name, mode in (("grey.png", "L"), ("print.jpg", "CMYK"), ("clear.png", "RGBA"), ("few.gif", "P")):
@@ -265,7 +263,7 @@ def test_all_kinds_of_files_are_packed_as_they_are_decoded(tmp_path: Path) -> No
     pixels = packed(images, tmp_path / "packs", Preprocess(16, *PLAIN), size=64)
     assert len(pixels) == 5
     for index, (pack, place) in enumerate(pixels.places):
-        np.testing.assert_array_equal(pack.picture(place), decode(images, index).transpose(2, 0, 1))
+        np.testing.assert_array_equal(pack.image(place), decode(images, index).transpose(2, 0, 1))
 
 
 def test_one_size_that_fits_goes_into_memory_and_the_rest_stays_packed(tmp_path: Path) -> None:
@@ -288,7 +286,7 @@ def test_one_size_that_fits_goes_into_memory_and_the_rest_stays_packed(tmp_path:
 
 
 def test_parts_of_packed_sets_are_found_also_when_joined(tmp_path: Path) -> None:
-    """As a memory of earlier tasks' pictures has them."""
+    """As a memory of earlier tasks' images has them."""
     packs = packs_in(tmp_path)
     one, two = as_set(photos([(20, 30), (25, 30), (30, 30)])), as_set(photos([(40, 30), (45, 30)]))
     for name, images in (("one", one), ("two", two)):
@@ -296,7 +294,7 @@ def test_parts_of_packed_sets_are_found_also_when_joined(tmp_path: Path) -> None
     memory = joined([one.subset(np.array([2, 0])), two.subset(np.array([1]))])
     places = packs.find(memory)
     assert places is not None
-    assert [pack.picture(place).shape[1] for pack, place in places] == [30, 20, 45]
+    assert [pack.image(place).shape[1] for pack, place in places] == [30, 20, 45]
     assert packs.find(joined([one, as_set(photos([(9, 9)]))])) is None
 
 
@@ -310,8 +308,8 @@ from tasso.data.images import Packs, packing, thread_pool
 from tasso.data.annotated import FolderSource
 from tasso.data.task import ImageSet
 
-pictures, packs, *points = sys.argv[1:]
-keys = tuple(sorted(os.listdir(pictures)))
+images, packs, *points = sys.argv[1:]
+keys = tuple(sorted(os.listdir(images)))
 packing.CHUNK = 4
 to_disk = os.fsync
 
@@ -324,7 +322,7 @@ def until(point):
             os.kill(os.getpid(), signal.SIGKILL)
         to_disk(file)
     os.fsync = fsync
-    images = ImageSet(FolderSource(Path(pictures)), keys, np.zeros(len(keys), dtype=np.int64))
+    images = ImageSet(FolderSource(Path(images)), keys, np.zeros(len(keys), dtype=np.int64))
     Packs(Path(packs) / str(point), 64, False, thread_pool(2)).add(images, "drawn", may_skip=False)
 
 for point in map(int, points):
@@ -338,8 +336,8 @@ for point in map(int, points):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> ImageSet:
-    """Fourteen picture files of different sizes."""
-    root = tmp_path / "pictures"
+    """Fourteen image files of different sizes."""
+    root = tmp_path / "images"
     root.mkdir()
     for number in range(14):
         Image.fromarray(photo(50 + 5 * number, 90 - 3 * number, number)).save(root / f"{number:02d}.png")
@@ -413,7 +411,7 @@ def test_a_torn_journal_and_torn_pixels_do_not_count(
         with caplog.at_level(logging.INFO, "tasso"):
             packs_in(place).add(images, "drawn", may_skip=False)
         assert len(arrays(images).read_keys) == 8 - there - 2
-        assert f"packing drawn: {there + 2} of 8 pictures are there already" in caplog.text
+        assert f"packing drawn: {there + 2} of 8 images are there already" in caplog.text
         assert content(place) == content(tmp_path / "whole")
         caplog.clear()
 
@@ -430,7 +428,7 @@ def failing_after(count: int) -> Callable[[int], None]:
     return fsync
 
 
-def test_a_pack_is_used_again_without_reading_pictures_or_locking(
+def test_a_pack_is_used_again_without_reading_images_or_locking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = as_set(photos(MIXED))
@@ -455,11 +453,11 @@ def test_changed_files_are_packed_again_and_the_log_says_why(
     Image.fromarray(photo(77, 66, 99)).save(file)
     with caplog.at_level(logging.INFO, "tasso"):
         new = packed(folder, place, Preprocess(16, *PLAIN))
-    assert f"packing drawn again: 1 of 14 pictures have changed since, the first is {file}" in caplog.text
+    assert f"packing drawn again: 1 of 14 images have changed since, the first is {file}" in caplog.text
     assert new.sizes[3, :2].tolist() == [77, 66]
     assert torch.equal(old.eval_view(np.arange(14)), seen), "the file has changed under a reader"
     assert len(content(place)) == 3, "the old pixels are still there"
-    # Another list of pictures is another pack, and so is another size.
+    # Another list of images is another pack, and so is another size.
     packs_in(place).add(folder.subset(np.arange(4)), "drawn", may_skip=False)
     packs_in(place, 40).add(folder, "drawn", may_skip=False)
     assert len(list(place.iterdir())) == 3
@@ -480,10 +478,10 @@ def test_a_changed_zip_is_noticed_by_its_checksums(tmp_path: Path, caplog: pytes
     place = tmp_path / "packs"
     packs_in(place).add(zipped("one.zip", range(5)), "drawn", may_skip=False)
     with caplog.at_level(logging.INFO, "tasso"):
-        packs_in(place).add(zipped("two.zip", range(5)), "drawn", may_skip=False)  # the same pictures at another place
+        packs_in(place).add(zipped("two.zip", range(5)), "drawn", may_skip=False)  # the same images at another place
         assert "again" not in caplog.text
         packs_in(place).add(zipped("three.zip", [0, 1, 9, 3, 4]), "drawn", may_skip=False)
-    assert "1 of 5 pictures have changed since, the first is" in caplog.text
+    assert "1 of 5 images have changed since, the first is" in caplog.text
     assert "three.zip:images/2.bmp" in caplog.text
 
 
@@ -543,7 +541,7 @@ def test_flipped_bytes_are_found_on_request(tmp_path: Path) -> None:
     flipped[3 * 20 * 30 + 5] ^= 1
     pixels.write_bytes(flipped)
     packs_in(tmp_path).add(images, "drawn", may_skip=False)  # nobody looks at every byte each time
-    with pytest.raises(DataError, match=r"damaged: the pixels of 1 of 3 pictures .* the first is 1\. Remove"):
+    with pytest.raises(DataError, match=r"damaged: the pixels of 1 of 3 images .* the first is 1\. Remove"):
         packs_in(tmp_path).add(images, "drawn", may_skip=False, verify=True)
 
 
@@ -565,7 +563,7 @@ keys = tuple(sorted(os.listdir(sys.argv[1])))
 images = ImageSet(Counting(Path(sys.argv[1])), keys, np.zeros(len(keys), dtype=np.int64))
 packs = Packs(Path(sys.argv[2]), 64, False, thread_pool(1))
 packs.add(images, "drawn", may_skip=False)
-print(Counting.reads, packs.reports[0].pictures)
+print(Counting.reads, packs.reports[0].images)
 """
 
 
@@ -585,67 +583,65 @@ def test_a_second_process_waits_and_uses_what_the_first_has_packed(folder: Image
     assert out.split() == ["0", "14"], errors
 
 
-# -- pictures that cannot be read --------------------------------------------------------------------------------
+# -- images that cannot be read --------------------------------------------------------------------------------
 
 
-def with_bad_pictures() -> ImageSet:
+def with_bad_images() -> ImageSet:
     good = photos([(20 + i, 30) for i in range(5)])
-    return as_set([good[0], b"not a picture", good[1], good[2], b"\xff\xd8\xff\xe0 torn off", good[3], good[4]])
+    return as_set([good[0], b"not an image", good[1], good[2], b"\xff\xd8\xff\xe0 torn off", good[3], good[4]])
 
 
-def test_a_corrupt_picture_is_an_error_that_names_it(tmp_path: Path) -> None:
-    images = with_bad_pictures()
-    with pytest.raises(DataError, match=r"drawn: picture 1: not a readable picture: .*--corrupt skip"):
+def test_a_corrupt_image_is_an_error_that_names_it(tmp_path: Path) -> None:
+    images = with_bad_images()
+    with pytest.raises(DataError, match=r"drawn: image 1: not a readable image: .*--corrupt skip"):
         packs_in(tmp_path).add(images, "drawn", may_skip=True)
-    with pytest.raises(DataError, match=r"picture 1: .* a test picture is never left out"):
+    with pytest.raises(DataError, match=r"image 1: .* a test image is never left out"):
         packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=False)
     assert not (the_pack(tmp_path) / "index.json").exists()
 
 
-def test_corrupt_pictures_are_left_out_on_request_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    images = with_bad_pictures()
+def test_corrupt_images_are_left_out_on_request_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    images = with_bad_images()
     packs = packs_in(tmp_path, skip=True)
     kept = packs.add(images, "drawn", may_skip=True)
     assert kept.labels.tolist() == [0, 2, 3, 5, 6]
     assert kept.keys == ("0", "2", "3", "5", "6")
-    assert (packs.reports[0].pictures, packs.reports[0].left_out) == (5, 2)
-    assert "drawn: 2 of 7 pictures cannot be read, the first: picture 1: not a readable picture" in caplog.text
+    assert (packs.reports[0].images, packs.reports[0].left_out) == (5, 2)
+    assert "drawn: 2 of 7 images cannot be read, the first: image 1: not a readable image" in caplog.text
     index = json.loads((the_pack(tmp_path) / "index.json").read_text())
     assert sorted(index["messages"]) == ["1", "4"]
     places = packs.find(kept)
     assert places is not None
     for key, (pack, place) in zip(kept.keys, places, strict=True):
-        np.testing.assert_array_equal(
-            pack.picture(place), np.asarray(arrays(images).pictures[int(key)]).transpose(2, 0, 1)
-        )
+        np.testing.assert_array_equal(pack.image(place), np.asarray(arrays(images).images[int(key)]).transpose(2, 0, 1))
     assert packs.find(images) is None
     # The pack is there now, but who does not want to skip still hears of it.
     for again, may_skip in ((packs_in(tmp_path), True), (packs_in(tmp_path, skip=True), False)):
-        with pytest.raises(DataError, match="2 of 7 pictures cannot be read, the first: picture 1"):
+        with pytest.raises(DataError, match="2 of 7 images cannot be read, the first: image 1"):
             again.add(images, "drawn", may_skip=may_skip)
     packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=True, verify=True)
 
 
-def test_a_set_of_nothing_but_corrupt_pictures_is_an_error(tmp_path: Path) -> None:
+def test_a_set_of_nothing_but_corrupt_images_is_an_error(tmp_path: Path) -> None:
     for _ in range(2):  # made, then found
-        with pytest.raises(DataError, match="2 of 2 pictures cannot be read"):
+        with pytest.raises(DataError, match="2 of 2 images cannot be read"):
             packs_in(tmp_path, skip=True).add(as_set([b"no", b"none"]), "drawn", may_skip=True)
 
 
-def test_trouble_with_the_machine_is_not_taken_for_a_corrupt_picture(tmp_path: Path) -> None:
+def test_trouble_with_the_machine_is_not_taken_for_a_corrupt_image(tmp_path: Path) -> None:
     images = as_set([*photos([(20, 30)]), OSError(errno.EMFILE, os.strerror(errno.EMFILE))])
-    with pytest.raises(DataError, match=r"picture 1: not a readable picture: .*Too many open files"):
+    with pytest.raises(DataError, match=r"image 1: not a readable image: .*Too many open files"):
         packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=True)
-    arrays(images).pictures[1] = photo(20, 31)
+    arrays(images).images[1] = photo(20, 31)
     kept = packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=True)
     assert len(kept) == 2
 
 
-def test_a_damaged_zip_entry_is_a_corrupt_picture(folder: ImageSet, tmp_path: Path) -> None:
+def test_a_damaged_zip_entry_is_a_corrupt_image(folder: ImageSet, tmp_path: Path) -> None:
     archive = tmp_path / "set.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         for key in folder.keys[:3]:
-            opened.write(tmp_path / "pictures" / key, key)
+            opened.write(tmp_path / "images" / key, key)
     torn = bytearray(archive.read_bytes())
     torn[zipfile.ZipFile(archive).getinfo("01.png").header_offset + 200] ^= 255
     archive.write_bytes(torn)
@@ -658,14 +654,14 @@ def test_a_damaged_zip_entry_is_a_corrupt_picture(folder: ImageSet, tmp_path: Pa
 
 @pytest.fixture
 def large_root(tmp_path: Path) -> Path:
-    """Two tasks and reference images of different sizes, all larger than the tiny model's pictures."""
+    """Two tasks and reference images of different sizes, all larger than the tiny model's images."""
     root = tmp_path / "data"
     rng = np.random.default_rng(0)
     for name in ("dtd", "eurosat", "imagenet"):
         folder = write_data_set(root, name, name)
         for path in sorted(folder.rglob("*.png")):
-            with Image.open(path) as picture:
-                large = picture.resize((40 + int(rng.integers(30)), 40 + int(rng.integers(30))))
+            with Image.open(path) as image:
+                large = image.resize((40 + int(rng.integers(30)), 40 + int(rng.integers(30))))
             large.save(path)
     return root
 
@@ -687,7 +683,7 @@ def test_packed_runs_learn_nearly_the_same(unpacked: dict[str, Any], tmp_path: P
     for size, bound in ((64, 0.1), (32, 0.15)):
         options = {**unpacked, "pack_dir": place, "pack_size": size, "out": f"{unpacked['out']}-{size}"}
         results = learn(from_dict(options))
-        for setting in ("mtil", "mcil"):  # 18 test pictures a task
+        for setting in ("mtil", "mcil"):  # 18 test images a task
             rows = [np.array(found[setting]["matrix"]) for found in (results, plain)]
             assert np.abs(rows[0] - rows[1]).max() <= 100 / 18 * 2 + 1e-6
         assert 0 < apart(weights(options["out"]), expected) < bound * apart(before, expected)
@@ -707,7 +703,7 @@ def first_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
     return load_clip(str(options["model"])).state("visual")
 
 
-def test_small_pictures_of_one_size_learn_exactly_the_same(quick: dict[str, Any], tmp_path: Path) -> None:
+def test_small_images_of_one_size_learn_exactly_the_same(quick: dict[str, Any], tmp_path: Path) -> None:
     learn(from_dict(quick))
     packed_run = {**quick, "pack_dir": str(tmp_path / "packs"), "out": f"{quick['out']}-packed"}
     learn(from_dict(packed_run))
@@ -737,12 +733,12 @@ def test_a_packed_run_resumes_with_the_same_bits(
     patched_read = counting(FolderSource.read, reads := [])
     monkeypatch.setattr(FolderSource, "read", patched_read)
     assert learn(from_dict(options))["finished"]
-    assert not reads, "pictures were decoded again"
+    assert not reads, "images were decoded again"
     expected = weights(f"{unpacked['out']}-whole")
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(options["out"]).items())
 
 
-def test_a_memory_of_earlier_pictures_comes_from_the_packs(
+def test_a_memory_of_earlier_images_comes_from_the_packs(
     unpacked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = {"name": "icarl", "memory": 6}
@@ -753,7 +749,7 @@ def test_a_memory_of_earlier_pictures_comes_from_the_packs(
     assert not reads
 
 
-def test_a_run_leaves_out_corrupt_training_pictures_and_keeps_labels_and_pictures_together(
+def test_a_run_leaves_out_corrupt_training_images_and_keeps_labels_and_images_together(
     unpacked: dict[str, Any], large_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tasso import learner
@@ -761,7 +757,7 @@ def test_a_run_leaves_out_corrupt_training_pictures_and_keeps_labels_and_picture
     broken = large_root / "dtd" / "images" / "train" / "004.png"
     broken.write_bytes(broken.read_bytes()[:100])
     options = {**unpacked, "pack_dir": str(tmp_path / "packs"), "pack_size": 64, "batch_size": 35, "steps": 1}
-    with pytest.raises(DataError, match=re.escape(f"dtd train: {broken}: not a readable picture")):
+    with pytest.raises(DataError, match=re.escape(f"dtd train: {broken}: not a readable image")):
         learn(from_dict(options))
     assert not Path(str(options["out"])).exists(), "found out only after the run folder was made"
     seen: list[Any] = []
@@ -790,7 +786,7 @@ def test_options_that_do_not_fit_are_named(unpacked: dict[str, Any], tmp_path: P
         from_dict({"corrupt": "skip"})
     with pytest.raises(ConfigError, match="pack_size: must be at least 1"):
         from_dict({"pack_size": 0})
-    with pytest.raises(ConfigError, match="pack_size: must be at least 16, the size of the model's pictures, not 15"):
+    with pytest.raises(ConfigError, match="pack_size: must be at least 16, the size of the model's images, not 15"):
         learn(from_dict({**unpacked, "pack_dir": str(tmp_path / "packs"), "pack_size": 15}))
     assert not (tmp_path / "packs").exists()
     (tmp_path / "file").write_text("")
@@ -807,7 +803,7 @@ def test_data_pack(unpacked: dict[str, Any], tmp_path: Path, capsys: pytest.Capt
              "dtd,eurosat", "--check-counts", "false", "--pack-dir", str(place), "--pack-size", "32"]  # fmt: skip
     main(words)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["set", "pictures", "left", "out", "bytes", "seconds"]
+    assert lines[0].split() == ["set", "images", "left", "out", "bytes", "seconds"]
     rows = {line[: line.index("  ")]: line[line.index("  ") :].split() for line in lines[1:]}
     assert {name: cells[0] for name, cells in rows.items()} == {
         "mtil-mini dtd train": "36", "mtil-mini dtd test": "18", "mtil-mini eurosat train": "36",
@@ -856,5 +852,5 @@ def test_a_pack_knows_whose_it_is(tmp_path: Path) -> None:
     assert isinstance(open_pack(pack, images, stamps, 256), Pack)
     assert open_pack(tmp_path / "nowhere", images, stamps, 256) == ""
     assert "size 256, not 2 of 100" in str(open_pack(pack, images, stamps, 100))
-    assert "holds 2 pictures" in str(open_pack(pack, images, stamps[:1], 256))
-    assert "2 of 2 pictures have changed since, the first is picture 0" in str(open_pack(pack, images, ["", ""], 256))
+    assert "holds 2 images" in str(open_pack(pack, images, stamps[:1], 256))
+    assert "2 of 2 images have changed since, the first is image 0" in str(open_pack(pack, images, ["", ""], 256))

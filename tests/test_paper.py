@@ -780,7 +780,7 @@ def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[...
 
 def test_stand_ins_are_told(measured: Callable[..., Evidence]) -> None:
     evidence = measured(flat(), SHORT)
-    labels = {"GIFT": "GIFT (images 8, generator retrieval), retrieved pictures", "TASSO": "TASSO (rank 72)"}
+    labels = {"GIFT": "GIFT (images 8, generator retrieval), retrieved images", "TASSO": "TASSO (rank 72)"}
     runs = {
         key: {pair: dataclasses.replace(run, label=labels.get(key[1], run.label)) for pair, run in some.items()}
         for key, some in evidence.runs.items()
@@ -788,12 +788,12 @@ def test_stand_ins_are_told(measured: Callable[..., Evidence]) -> None:
     evidence = dataclasses.replace(evidence, runs=runs)
     table = tables_of(PLANS["main"], evidence, published())["main-mtil-accuracy"]
     names = [row.cells[0].text for row in table.rows]
-    assert "GIFT, retrieved pictures" in names
+    assert "GIFT, retrieved images" in names
     assert "TASSO" in names
-    assert evidence.stand_ins() == ["GIFT, retrieved pictures"]
+    assert evidence.stand_ins() == ["GIFT, retrieved images"]
 
 
-# -- class texts and pictures ------------------------------------------------------------------------------------
+# -- class texts and images ------------------------------------------------------------------------------------
 
 
 def aligned(evidence: Evidence, closer: Callable[[int, int], float]) -> Evidence:
@@ -826,9 +826,7 @@ def aligned(evidence: Evidence, closer: Callable[[int, int], float]) -> Evidence
         (lambda task, seed: -0.02, "does not hold"),
     ],
 )
-def test_texts_and_pictures(
-    measured: Callable[..., Evidence], closer: Callable[[int, int], float], outcome: str
-) -> None:
+def test_texts_and_images(measured: Callable[..., Evidence], closer: Callable[[int, int], float], outcome: str) -> None:
     evidence = aligned(measured(flat()), closer)
     [verdict] = [one for one in verdicts(evidence, published()) if one.key == "alignment"]
     assert (verdict.text, verdict.seeds) == (outcome, 7)

@@ -38,7 +38,7 @@ CONFIG = {
 
 
 def draw(index: int, *, seed: int = 0, size: int = 64) -> tuple[data.Pixels, tuple[str, ...]]:
-    """Stand-in for the drawing library: one flat colour a picture."""
+    """Stand-in for the drawing library: one flat colour an image."""
     colour = index % 3
     pixels = np.zeros((size, size, 3), dtype=np.uint8)
     pixels[..., colour] = 255 - seed
@@ -46,7 +46,7 @@ def draw(index: int, *, seed: int = 0, size: int = 64) -> tuple[data.Pixels, tup
     return pixels, (f"a {name} square", f"a drawing of a {name} square")
 
 
-def picture(seed: int) -> bytes:
+def image(seed: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, "PNG")
@@ -54,7 +54,7 @@ def picture(seed: int) -> bytes:
 
 
 def write_corpus(path: Path, number: int) -> None:
-    files = [picture(index) for index in range(number)]
+    files = [image(index) for index in range(number)]
     offsets = np.cumsum([0, *(len(file) for file in files)])
     np.savez(path, bytes=np.frombuffer(b"".join(files), dtype=np.uint8), offsets=offsets)
     entries: list[dict[str, Any]] = [
@@ -69,7 +69,7 @@ def write_zip(path: Path, split: str) -> None:
     content = {"data": {"train": [], "val": [], "test": []} | {split: samples}, "class_names": NAMES[:2]}
     with zipfile.ZipFile(path, "w") as stored:
         for index, (name, _) in enumerate(samples):
-            stored.writestr(f"{path.stem}/images/{name}", picture(100 + index))
+            stored.writestr(f"{path.stem}/images/{name}", image(100 + index))
         stored.writestr(f"{path.stem}/{path.stem}_annotations.json", json.dumps(content))
 
 
@@ -106,7 +106,7 @@ def trained(world: Path) -> Path:
 def test_contrastive_loss_is_the_mean_over_true_texts() -> None:
     torch.manual_seed(1)
     image, text = (torch.nn.functional.normalize(torch.randn(5, 4), dim=-1) for _ in range(2))
-    # "bus" (0) is true of pictures 0 to 2, whichever text was drawn for them; "red bus" (1) of picture 1 alone
+    # "bus" (0) is true of images 0 to 2, whichever text was drawn for them; "red bus" (1) of image 1 alone
     meanings = torch.tensor([[0, data.PAD], [0, 1], [0, 2], [3, data.PAD], [3, 4]])
     said = torch.tensor([0, 1, 0, 3, 3])
     true = [[0, 2], [0, 1, 2], [0, 2], [3, 4], [3, 4]]
@@ -184,17 +184,17 @@ def test_cut_vocabulary_says_when_it_is_too_small() -> None:
     assert missing == 1
 
 
-def test_prepared_texts_belong_to_their_pictures(world: Path) -> None:
+def test_prepared_texts_belong_to_their_images(world: Path) -> None:
     prepared = data.Prepared.load(world / "data")
     texts = json.loads((world / "data" / "texts.json").read_text())
     assert (prepared.labelled, prepared.unlabelled, prepared.drawn) == (14, 6, 9)
     assert prepared.images.shape == (29, SIZE, SIZE, 3)
-    first = np.asarray(Image.open(io.BytesIO(picture(1))))
+    first = np.asarray(Image.open(io.BytesIO(image(1))))
     assert np.array_equal(prepared.images[1], first)
 
-    def own(picture_number: int) -> list[str]:
-        begin = prepared.start[picture_number]
-        return [texts[row] for row in prepared.rows[begin : begin + prepared.count[picture_number]]]
+    def own(image_number: int) -> list[str]:
+        begin = prepared.start[image_number]
+        return [texts[row] for row in prepared.rows[begin : begin + prepared.count[image_number]]]
 
     assert own(1) == [template.format(NAMES[1]) for template in data.TEMPLATES]
     assert own(13) == ["two dogs play", "dogs on grass"]
@@ -234,7 +234,7 @@ def test_three_steps_give_a_folder_that_open_clip_loads(trained: Path) -> None:
     tokenizer = open_clip.get_tokenizer(f"local-dir:{trained}", bpe_path=str(trained / vocab.MERGES_NAME))
     assert tokenizer.vocab_size == VOCAB_SIZE == model.token_embedding.num_embeddings
     assert torch.equal(tokenizer(list(NAMES)), vocab.load_tokenizer(trained)(list(NAMES)))
-    pixels = preprocess(Image.open(io.BytesIO(picture(0))))[None]
+    pixels = preprocess(Image.open(io.BytesIO(image(0))))[None]
     assert model.encode_image(pixels).shape == model.encode_text(tokenizer(["a red panda"])).shape == (1, 32)
     with pytest.raises(FileNotFoundError):  # never a silently wrong tokenizer
         open_clip.get_tokenizer(f"local-dir:{trained}")
@@ -249,7 +249,7 @@ def test_training_goes_on_from_its_own_result_and_stops_in_time(world: Path, tra
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_training_without_teacher_on_real_pictures_or_drawings_alone(world: Path, share: float) -> None:
+def test_training_without_teacher_on_real_images_or_drawings_alone(world: Path, share: float) -> None:
     settings = train.Settings(steps=2, batch_size=6, drawn_share=share, blend_share=0.0, log_every=1, ema=0.0)
     out = world / f"alone-{share}"
     init = world / "teacher"
@@ -291,7 +291,7 @@ def test_evaluation_of_zips(world: Path, trained: Path, capsys: pytest.CaptureFi
 
 
 def test_accuracy_counts_the_right_class_among_own_and_all(world: Path) -> None:
-    images = np.stack([data.decode(picture(index), SIZE) for index in range(4)])
+    images = np.stack([data.decode(image(index), SIZE) for index in range(4)])
     tasks = [
         evaluate.Task("one", images, np.zeros(4, dtype=np.int64), ("red panda",)),
         evaluate.Task("two", images, np.zeros(4, dtype=np.int64), ("fire truck",)),

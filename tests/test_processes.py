@@ -102,7 +102,7 @@ def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Pa
     first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in (0, 1))
     for name, options in jobs(quick, tmp_path / "one", names).items():
         assert first[name] == second[name], f"{name}: the processes must agree to the last bit"
-        if name == "moe-adapters":  # it draws noise for each picture, and each process draws for its own
+        if name == "moe-adapters":  # it draws noise for each image, and each process draws for its own
             continue
         expected = alone(options)
         for step, (two, one) in enumerate(zip(first[name]["losses"], expected["losses"], strict=True)):

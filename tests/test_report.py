@@ -556,16 +556,16 @@ def test_page_carries_its_tables_as_files(runs: list[RunResult]) -> None:
     assert files["matrix-tasso-1-mtil-1"]["csv"] == to_csv(matrix_table(runs[0], "mtil"))
 
 
-def test_page_pictures(runs: list[RunResult]) -> None:
+def test_page_images(runs: list[RunResult]) -> None:
     page = Page(build_page(runs, title="Report", intro="", gallery=GALLERY))
-    pictures = [attrs for tag, attrs in page.tags if tag == "img"]
-    assert [picture["alt"] for picture in pictures] == [
+    images = [attrs for tag, attrs in page.tags if tag == "img"]
+    assert [image["alt"] for image in images] == [
         "Example of the class jet & co in aircraft",
         "Example of the class glider in aircraft",
         "Example of the class <b>brick</b> in textures",
     ]
-    assert all((picture["width"], picture["height"]) == ("8", "6") for picture in pictures)
-    assert all((picture["src"] or "").startswith("data:image/png;base64,iVBOR") for picture in pictures)
+    assert all((image["width"], image["height"]) == ("8", "6") for image in images)
+    assert all((image["src"] or "").startswith("data:image/png;base64,iVBOR") for image in images)
     with pytest.raises(ReportError, match="gallery: birds: robin: not a PNG image"):
         build_page(runs, title="", intro="", gallery={"birds": [("robin", b"GIF89a")]})
 
@@ -642,8 +642,8 @@ def test_distances_are_read_and_optional(folder: Callable[..., Path]) -> None:
     assert routed.alignment is not None
     assert routed.alignment.last is None
     source = build_page([routed], title="t", intro="")
-    assert "Pictures and texts" not in source
-    assert "Pictures and texts" in build_page([run, without], title="t", intro="")
+    assert "Images and texts" not in source
+    assert "Images and texts" in build_page([run, without], title="t", intro="")
 
 
 @pytest.mark.parametrize(
@@ -653,8 +653,8 @@ def test_distances_are_read_and_optional(folder: Callable[..., Path]) -> None:
         ("range", [1, 0], "alignment.range: expected"),
         ("last", ..., "missing key 'alignment.last'"),
         ("last.2", ..., "alignment.last: wrong size: 2 objects for 3 tasks"),
-        ("last.1.counts.0", 11, r"alignment.last\[1\].counts: 41 pictures, but count says 40"),
-        ("last.1.counts.0", -1, r"alignment.last\[1\].counts\[0\]: expected a number of pictures"),
+        ("last.1.counts.0", 11, r"alignment.last\[1\].counts: 41 images, but count says 40"),
+        ("last.1.counts.0", -1, r"alignment.last\[1\].counts\[0\]: expected a number of images"),
         ("zero_shot.0.first_bin", 498, r"first_bin: 4 bins from bin 498 on do not fit into 500"),
         ("zero_shot.0.quantiles", [5, 4, 3, 2, 1], "quantiles: expected 5 rising numbers"),
         ("zero_shot.0.prototypes.1", "near", r"prototypes\[1\]: expected a distance or null, found 'near'"),

@@ -1,4 +1,4 @@
-"""The page of `tasso serve`: its answers over HTTP, and a person with a picture in a real Chromium."""
+"""The page of `tasso serve`: its answers over HTTP, and a person with an image in a real Chromium."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def test_all_models_that_are_there(url: str, run_folder: Path) -> None:
     status, found = ask(f"{url}classify?top=4", png())
     assert status == 200
     assert found["among"] == "9 classes of 3 tasks"
-    picture = Image.open(io.BytesIO(png()))
+    image = Image.open(io.BytesIO(png()))
     for stage, after in zip(found["stages"], ("0", "dtd", "actions"), strict=True):
-        expected = tasso.load(run_folder, after=after).classify(picture, top=4)[0]
+        expected = tasso.load(run_folder, after=after).classify(image, top=4)[0]
         assert stage["predictions"] == [guess.to_dict() for guess in expected]
     for query, tasks in (("task=eurosat", {"eurosat"}), ("classes=red%20thing,blue%20thing", {None})):
         found = ask(f"{url}classify?{query}", png())[1]
@@ -97,10 +97,10 @@ def test_all_models_that_are_there(url: str, run_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "body", "status", "complaint"),
     [
-        ("", b"no picture at all", 415, "not a picture"),
-        ("", b"", 415, "not a picture"),
-        ("", png()[:60], 415, "not a picture"),
-        ("", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "not a picture"),
+        ("", b"no image at all", 415, "not an image"),
+        ("", b"", 415, "not an image"),
+        ("", png()[:60], 415, "not an image"),
+        ("", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "not an image"),
         ("", b"x" * (MOST + 1), 413, "larger than the 0.191 MiB"),
         ("task=birds", png(), 400, "no task 'birds'"),
         ("classes=%20,", png(), 400, "at least one class name"),
@@ -114,7 +114,7 @@ def test_bad_questions_get_reasons(url: str, query: str, body: bytes, status: in
     assert (found, complaint in answer["error"]) == (status, True), answer
 
 
-def test_a_small_file_of_a_huge_picture_is_not_decoded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_of_a_huge_image_is_not_decoded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasso.serve.app.MOST_PIXELS", 24 * 24 - 1)
     status, answer = ask(f"{url}classify", png())
     assert status == 415
@@ -166,7 +166,7 @@ def test_what_cannot_be_served_is_said(run_folder: Path, capsys: pytest.CaptureF
 
 
 class Visitor:
-    """Someone with a picture."""
+    """Someone with an image."""
 
     def __init__(self, browser: Any, url: str) -> None:
         self.browser = browser
@@ -201,7 +201,7 @@ def visitor(browser: Any, url: str) -> Iterator[Visitor]:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_pick_a_picture_and_see_the_table(visitor: Visitor, tmp_path: Path) -> None:
+def test_pick_a_image_and_see_the_table(visitor: Visitor, tmp_path: Path) -> None:
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
 
@@ -213,7 +213,7 @@ def test_pick_a_picture_and_see_the_table(visitor: Visitor, tmp_path: Path) -> N
     assert [len(visitor.texts(f"tbody tr:nth-child({n}) td")) for n in range(1, 6)] == [3] * 5
     assert visitor.find("tbody tr:first-child td:last-child").get_attribute("class") == "best"
     assert "%" in visitor.find("#status").text
-    assert visitor.find("#preview").get_attribute("alt") == "The picture mine.png"
+    assert visitor.find("#preview").get_attribute("alt") == "The image mine.png"
     Select(visitor.find("#task")).select_by_value("eurosat")
     visitor.wait_for_caption("3 classes of task eurosat")
     assert set(visitor.texts("td .of")) == {"eurosat"}
@@ -226,7 +226,7 @@ def test_pick_a_picture_and_see_the_table(visitor: Visitor, tmp_path: Path) -> N
     assert not visitor.complaints()
 
 
-def test_drop_a_picture_then_a_file_that_is_none(visitor: Visitor) -> None:
+def test_drop_a_image_then_a_file_that_is_none(visitor: Visitor) -> None:
     drop = """
     const data = new DataTransfer();
     data.items.add(new File([new Uint8Array(arguments[0])], arguments[1], {type: "image/png"}));
@@ -239,7 +239,7 @@ def test_drop_a_picture_then_a_file_that_is_none(visitor: Visitor) -> None:
     assert not visitor.complaints()
     visitor.run(drop, list(b"not at all"), "wrong.png")
     visitor.wait(lambda: visitor.find("#error").text)
-    assert visitor.find("#error").text == "This is not a picture, or a damaged one"
+    assert visitor.find("#error").text == "This is not an image, or a damaged one"
     assert not visitor.find("#results").is_displayed(), "no old table beside a new complaint"
     visitor.complaints()  # the browser notes the answer 415 itself
     visitor.run(drop, [0] * (MOST + 1), "large.png")
@@ -260,7 +260,7 @@ def test_keyboard_screen_reader_and_both_colours(visitor: Visitor) -> None:
     tree = visitor.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     named = {(node["role"]["value"], node.get("name", {}).get("value")) for node in tree if not node["ignored"]}
     assert {("combobox", "Task"), ("textbox", "Class names, separated by commas"), ("radio", "one task")} <= named
-    assert any(role == "button" and "Drop a picture here" in (name or "") for role, name in named)
+    assert any(role == "button" and "Drop an image here" in (name or "") for role, name in named)
     for scheme, colour in (("light", LIGHT), ("dark", DARK)):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         visitor.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

@@ -200,7 +200,7 @@ def test_pages_load_only_files_and_complain_of_nothing(reader: Reader, page: str
         assert reader.browser.get_log("browser") == []
         # Had it asked, the browser would say so.
         reader.browser.execute_async_script(
-            "const picture = new Image(); picture.onerror = () => arguments[0](); picture.src = 'https://host.invalid/x'"
+            "const image = new Image(); image.onerror = () => arguments[0](); image.src = 'https://host.invalid/x'"
         )
         assert reader.run(asked)[-1] == "https://host.invalid/x"
     finally:

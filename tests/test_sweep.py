@@ -122,7 +122,7 @@ def test_a_job_leaves_folder_label_and_overwriting_to_the_sweep() -> None:
         ({"data_root": "/a/data"}, {"data_root": "/b"}, "tasso-S1-1102"),
         ({"method": "zscl", "reference_texts": "/a/x.txt"}, {"reference_texts": "y.txt"},
          "zscl-S1-1102-reference_texts=given"),
-        ({"method": {"name": "gift", "generator": "retrieval", "generator_source": "/a/pictures"}},
+        ({"method": {"name": "gift", "generator": "retrieval", "generator_source": "/a/images"}},
          {"method": {"name": "gift", "generator": "retrieval", "generator_source": "other/place"}},
          "gift-S1-1102-generator=retrieval-generator_source=given"),
         ({"pack_dir": "/a/packs"}, {"pack_dir": "packs"}, "tasso-S1-1102-pack_dir=given"),

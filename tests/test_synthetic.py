@@ -52,7 +52,7 @@ def build(kind: str, **options: Any) -> Generator:
 
 
 def told(pairs: Pairs) -> list[str]:
-    """The prompt of each picture."""
+    """The prompt of each image."""
     return [pairs.texts[label] for label in pairs.images.labels]
 
 
@@ -75,7 +75,7 @@ def test_the_generators_and_what_tables_say_of_them(tmp_path: Path) -> None:
     assert list(GENERATORS) == ["diffusers", "folder", "atlas", "retrieval"]
     sources = {"folder": str(tmp_path), "retrieval": str(tmp_path)}
     said = {kind: build(kind, source=sources.get(kind)).stand_in for kind in GENERATORS}
-    assert said == {"diffusers": "", "folder": "", "atlas": "drawn pictures", "retrieval": "retrieved pictures"}
+    assert said == {"diffusers": "", "folder": "", "atlas": "drawn images", "retrieval": "retrieved images"}
     assert said == {kind: STAND_INS.get(kind, "") for kind in GENERATORS}
     assert build("diffusers").model == "stable-diffusion-v1-5/stable-diffusion-v1-5"  # type: ignore[attr-defined]
 
@@ -103,7 +103,7 @@ def test_wrong_options_are_named(kind: str, options: dict[str, Any], message: st
 
 @pytest.fixture(scope="session")
 def tiny_diffusion(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Stable Diffusion model as diffusers saves it: pictures of 16 × 16. Do not write into it."""
+    """A random Stable Diffusion model as diffusers saves it: images of 16 × 16. Do not write into it."""
     from diffusers import AutoencoderKL, PNDMScheduler, StableDiffusionPipeline, UNet2DConditionModel
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
@@ -160,31 +160,31 @@ def test_a_request_of_a_diffusion_model(tiny_diffusion: Path, tmp_path: Path) ->
     assert json.loads((folder / "generator.json").read_text()) == {
         "model": str(tiny_diffusion), "steps": 3, "guidance": 7.5,
     }  # fmt: skip
-    pictures = pixels(pairs)
-    assert {picture.shape for picture in pictures} == {(16, 16, 3)}
-    assert len({picture.tobytes() for picture in pictures}) == 5
+    images = pixels(pairs)
+    assert {image.shape for image in images} == {(16, 16, 3)}
+    assert len({image.tobytes() for image in images}) == 5
 
 
-def test_a_picture_follows_from_prompt_seed_steps_and_guidance(tiny_diffusion: Path, tmp_path: Path) -> None:
+def test_a_image_follows_from_prompt_seed_steps_and_guidance(tiny_diffusion: Path, tmp_path: Path) -> None:
     def make(name: str, prompts: Sequence[str], seeds: Sequence[int], **options: Any) -> list[np.ndarray]:
         generator = diffusion(tiny_diffusion, **options)
-        return [picture.astype(int) for picture in pixels(generator.pairs(prompts, seeds, tmp_path / name))]
+        return [image.astype(int) for image in pixels(generator.pairs(prompts, seeds, tmp_path / name))]
 
     one = make("one", PROMPTS, SEEDS, batch_size=1)
     # Larger batches may round differently, no more.
-    for name, pictures in (
+    for name, images in (
         ("together", make("together", PROMPTS, SEEDS, batch_size=5)),
         ("reversed", make("reversed", PROMPTS[::-1], SEEDS[::-1], batch_size=3)[::-1]),
     ):
-        assert max(abs(a - b).max() for a, b in zip(one, pictures, strict=True)) <= 2, name
+        assert max(abs(a - b).max() for a, b in zip(one, images, strict=True)) <= 2, name
     other = {
         "prompt": make("prompt", ["a zebra."], SEEDS[:1], batch_size=1),
         "seed": make("seed", PROMPTS[:1], [1], batch_size=1),
         "steps": make("steps", PROMPTS[:1], SEEDS[:1], batch_size=1, steps=4),
         "guidance": make("guidance", PROMPTS[:1], SEEDS[:1], batch_size=1, guidance=2.0),
     }
-    for name, pictures in other.items():
-        assert abs(one[0] - pictures[0]).max() > 2, name
+    for name, images in other.items():
+        assert abs(one[0] - images[0]).max() > 2, name
 
 
 def test_the_scheduler_of_the_authors(tiny_diffusion: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_request_goes_on_where_it_stopped(
         made.append(len(requests))
         return original(self, pipeline, requests)
 
-    def fail(picture: Image.Image, path: Path, **options: Any) -> None:
+    def fail(image: Image.Image, path: Path, **options: Any) -> None:
         path.write_bytes(b"half a pic")
         raise KeyboardInterrupt
 
@@ -247,8 +247,8 @@ def test_a_pickle_is_never_opened(tiny_diffusion: Path, tmp_path: Path) -> None:
         for what in (Trap(), tensors):  # one without harm is refused too
             torch.save(what, old_form)
             with pytest.raises(ModelError, match=f"{model}: cannot be loaded .* with safetensors weights"):
-                diffusion(model).pairs(PROMPTS, SEEDS, tmp_path / "pictures")
-    assert not content(tmp_path / "pictures")  # a model that can be loaded may use the folder
+                diffusion(model).pairs(PROMPTS, SEEDS, tmp_path / "images")
+    assert not content(tmp_path / "images")  # a model that can be loaded may use the folder
     assert not (tmp_path / "opened").exists()
 
 
@@ -269,9 +269,9 @@ def test_a_models_own_safety_checker_is_heard(tiny_diffusion: Path, tmp_path: Pa
     index["safety_checker"] = ["stable_diffusion", "StableDiffusionSafetyChecker"]
     index["feature_extractor"] = ["transformers", "CLIPImageProcessor"]
     (model / "model_index.json").write_text(json.dumps(index))
-    with pytest.raises(DataError, match="none of the 3 pictures can be used: all are black or flagged"):
-        diffusion(model).pairs(PROMPTS[:3], SEEDS[:3], tmp_path / "pictures")
-    assert [(row["file"], row["dropped"]) for row in index_of(tmp_path / "pictures")] == [(None, "safety checker")] * 3
+    with pytest.raises(DataError, match="none of the 3 images can be used: all are black or flagged"):
+        diffusion(model).pairs(PROMPTS[:3], SEEDS[:3], tmp_path / "images")
+    assert [(row["file"], row["dropped"]) for row in index_of(tmp_path / "images")] == [(None, "safety checker")] * 3
 
 
 # -- diffusers: the folder, with a pipeline that is quick ----------------------------------------------------------
@@ -315,10 +315,10 @@ def die():
     if calls == number:
         os.kill(os.getpid(), signal.SIGKILL)
 save, replace = Image.Image.save, Path.replace
-def half(picture, path, **options):
+def half(image, path, **options):
     path.write_bytes(b"half a pic")
-    if place == "in-picture": die()
-    save(picture, path, **options)
+    if place == "in-image": die()
+    save(image, path, **options)
 def rename(path, target):
     if place == "before-index" and target.name == "pairs.jsonl": die()
     if place == "before-settings" and target.name == "generator.json": die()
@@ -330,7 +330,7 @@ diffusion(Path("quick")).pairs(PROMPTS, SEEDS, Path(sys.argv[2]))
 
 @pytest.mark.parametrize(
     ("place", "number", "left"),
-    [("in-picture", 4, 2), ("before-index", 2, 2), ("before-settings", 1, 0)],
+    [("in-image", 4, 2), ("before-index", 2, 2), ("before-settings", 1, 0)],
 )
 def test_a_process_that_is_killed_leaves_nothing_that_counts(
     place: str, number: int, left: int, quick_pipeline: type[QuickPipeline], tmp_path: Path
@@ -348,13 +348,13 @@ def test_a_process_that_is_killed_leaves_nothing_that_counts(
     assert told(pairs) == PROMPTS
 
 
-def test_flagged_and_black_pictures_are_dropped_and_not_made_again(
+def test_flagged_and_black_images_are_dropped_and_not_made_again(
     quick_pipeline: type[QuickPipeline], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     prompts = ["a cat", "a nude", "a night", "a cat", "a dog"]
     with caplog.at_level(logging.INFO, "tasso"):
         pairs = diffusion(Path("quick")).pairs(prompts, SEEDS, tmp_path / "x")
-    assert "2 of 5 pictures are black or were flagged" in caplog.text
+    assert "2 of 5 images are black or were flagged" in caplog.text
     assert pairs.texts == ("a cat", "a dog")
     assert told(pairs) == ["a cat", "a cat", "a dog"]
     assert pairs.images.keys == ("000000.png", "000003.png", "000004.png")
@@ -378,7 +378,7 @@ def test_a_complete_request_needs_no_diffusers(
 ) -> None:
     state = torch.get_rng_state()
     expected = diffusion(Path("quick")).pairs(PROMPTS, SEEDS, tmp_path / "x")
-    assert torch.equal(torch.get_rng_state(), state)  # so a run that makes no pictures again goes on with the same bits
+    assert torch.equal(torch.get_rng_state(), state)  # so a run that makes no images again goes on with the same bits
     monkeypatch.undo()
     for package in ("diffusers", "transformers"):
         monkeypatch.setitem(sys.modules, package, None)  # an import fails now
@@ -395,7 +395,7 @@ def test_a_complete_request_needs_no_diffusers(
         diffusion(Path("quick")).pairs(PROMPTS, SEEDS, tmp_path / "y")
 
 
-def test_a_picture_that_was_deleted_is_made_again(quick_pipeline: type[QuickPipeline], tmp_path: Path) -> None:
+def test_a_image_that_was_deleted_is_made_again(quick_pipeline: type[QuickPipeline], tmp_path: Path) -> None:
     diffusion(Path("quick")).pairs(PROMPTS, SEEDS, tmp_path / "x")
     before = content(tmp_path / "x")
     (tmp_path / "x" / "000001.png").unlink()
@@ -409,11 +409,11 @@ def test_a_folder_of_something_else_is_left_alone(quick_pipeline: type[QuickPipe
     diffusion(Path("quick")).pairs(PROMPTS[:2], SEEDS[:2], folder)
     before = content(folder)
     cases: list[tuple[DiffusionGenerator, list[str], list[int], str]] = [
-        (diffusion(Path("quick"), steps=4), PROMPTS, SEEDS, "its pictures were made with steps = 3, not 4"),
-        (diffusion(Path("quick"), guidance=2), PROMPTS, SEEDS, "its pictures were made with guidance = 7.5, not 2"),
-        (diffusion(Path("other")), PROMPTS, SEEDS, "its pictures were made with model = 'quick', not 'other'"),
-        (diffusion(Path("quick")), PROMPTS, [SEEDS[0], 9, 8, 7, 6], "line 2: the picture of another request"),
-        (diffusion(Path("quick")), ["a cow", *PROMPTS[1:]], SEEDS, "line 1: the picture of another request"),
+        (diffusion(Path("quick"), steps=4), PROMPTS, SEEDS, "its images were made with steps = 3, not 4"),
+        (diffusion(Path("quick"), guidance=2), PROMPTS, SEEDS, "its images were made with guidance = 7.5, not 2"),
+        (diffusion(Path("other")), PROMPTS, SEEDS, "its images were made with model = 'quick', not 'other'"),
+        (diffusion(Path("quick")), PROMPTS, [SEEDS[0], 9, 8, 7, 6], "line 2: the image of another request"),
+        (diffusion(Path("quick")), ["a cow", *PROMPTS[1:]], SEEDS, "line 1: the image of another request"),
     ]
     for generator, prompts, seeds, message in cases:
         with pytest.raises(DataError, match=message) as caught:
@@ -435,7 +435,7 @@ def test_two_processes_do_not_fill_one_folder(quick_pipeline: type[QuickPipeline
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         diffusion(Path("quick")).pairs(PROMPTS[:2], SEEDS[:2], tmp_path)  # reading is free
-        with pytest.raises(DataError, match="another process is making pictures in this folder"):
+        with pytest.raises(DataError, match="another process is making images in this folder"):
             diffusion(Path("quick")).pairs(PROMPTS, SEEDS, tmp_path)
     assert len(diffusion(Path("quick")).pairs(PROMPTS, SEEDS, tmp_path).images) == 5
 
@@ -464,14 +464,14 @@ def test_a_model_that_is_not_there_is_named_before_training(tmp_path: Path, monk
 # -- folder --------------------------------------------------------------------------------------------------------
 
 
-def write_pictures(folder: Path, names: Sequence[str]) -> None:
+def write_images(folder: Path, names: Sequence[str]) -> None:
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         draw(number, number).save(folder / name)
 
 
 def write_pairs(folder: Path, rows: Sequence[tuple[str, str]]) -> None:
-    write_pictures(folder, [file for file, _ in rows])
+    write_images(folder, [file for file, _ in rows])
     lines = [json.dumps({"file": file, "prompt": prompt}) for file, prompt in rows]
     (folder / "pairs.jsonl").write_text("\n".join(lines) + "\n")
 
@@ -499,17 +499,17 @@ def test_a_folder_gives_what_was_asked_for_in_its_order(tmp_path: Path, caplog: 
         pairs = generator.pairs(["cat", "dog", "cat", "dog"], [1, 2, 3, 4], tmp_path / "x", counts.append)
     assert pairs.images.keys == ("3.png", "1.png", "a/4.png")
     assert (pairs.texts, told(pairs), sum(counts)) == (("dog", "cat"), ["dog", "cat", "cat"], 4)
-    assert not caplog.records  # every prompt has a picture
+    assert not caplog.records  # every prompt has an image
     with caplog.at_level(logging.WARNING, "tasso"):
         pairs = generator.pairs(["cow", "cat", "elk", "dog"], [1, 2, 3, 4], tmp_path / "x")
     assert told(pairs) == ["dog", "cat"]
-    assert "pictures for 2 of 4 prompts only (2 of 4 pictures); none for 'cow', 'elk'" in caplog.text
-    with pytest.raises(DataError, match=r"no picture for any of the 4 prompts, such as 'p', 'q', 'r' …"):
+    assert "images for 2 of 4 prompts only (2 of 4 images); none for 'cow', 'elk'" in caplog.text
+    with pytest.raises(DataError, match=r"no image for any of the 4 prompts, such as 'p', 'q', 'r' …"):
         generator.pairs(["p", "q", "r", "s"], [1, 2, 3, 4], tmp_path / "x")
 
 
 def test_pairs_as_csv(tmp_path: Path) -> None:
-    write_pictures(tmp_path, ["images/1.png", "images/2.png"])
+    write_images(tmp_path, ["images/1.png", "images/2.png"])
     text = '\ufeffprompt,file,note\r\n"a cat, asleep",images/1.png,x\r\n\r\na dog,images/2.png,\r\n'
     (tmp_path / "pairs.csv").write_bytes(text.encode())
     generator = build("folder", source=str(tmp_path))
@@ -531,7 +531,7 @@ def test_a_folder_of_the_requests_name_goes_first(tmp_path: Path) -> None:
     assert np.array_equal(pixels(own)[0], np.asarray(draw(0, 0)))
     (tmp_path / "pairs.jsonl").unlink()
     generator.check()
-    with pytest.raises(DataError, match=r"neither .*01-food nor .* holds a list of pictures"):
+    with pytest.raises(DataError, match=r"neither .*01-food nor .* holds a list of images"):
         generator.pairs(["cat"], [1], Path("run/01-food"))
 
 
@@ -549,8 +549,8 @@ def test_a_folder_of_the_requests_name_goes_first(tmp_path: Path) -> None:
         ("pairs.jsonl", '{"file": "C:/1.png", "prompt": "x"}', "line 1: path 'C:/1.png' does not lie in the folder"),
         ("pairs.jsonl", '{"file": "a\\\\..\\\\..\\\\1.png", "prompt": "x"}', "does not lie in the folder"),
         ("pairs.jsonl", '{"file": 1, "prompt": "x"}', "line 1: path 1 does not lie in the folder"),
-        ("pairs.jsonl", '{"file": "2.png", "prompt": "x"}\n' * 2, "line 1: picture missing: .*2.png and 1 more"),
-        ("pairs.csv", "picture,prompt\n1.png,x\n", "line 1: no column 'file'; the header must be file,prompt"),
+        ("pairs.jsonl", '{"file": "2.png", "prompt": "x"}\n' * 2, "line 1: image missing: .*2.png and 1 more"),
+        ("pairs.csv", "image,prompt\n1.png,x\n", "line 1: no column 'file'; the header must be file,prompt"),
         ("pairs.csv", "", "pairs.csv: empty; the first line must be file,prompt"),
         ("pairs.csv", "file,prompt\n1.png,x\n1.png\n", "line 3: 1 cells under 2 columns"),
         ("pairs.csv", 'file,prompt\n1.png,"x\n', "not valid CSV"),
@@ -559,7 +559,7 @@ def test_a_folder_of_the_requests_name_goes_first(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_list_is_named_with_its_line(name: str, text: str | bytes, message: str, tmp_path: Path) -> None:
-    write_pictures(tmp_path, ["1.png"])
+    write_images(tmp_path, ["1.png"])
     (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
     generator = build("folder", source=str(tmp_path))
     with pytest.raises(DataError, match=message):
@@ -602,23 +602,23 @@ def test_a_prompt_names_the_longest_class_it_contains(prompt: str, name: str | N
     assert subject(prompt) == (places.get(name, f"thing/{name}") if name else "scene")
 
 
-def test_drawn_pictures_follow_from_class_and_seed(tmp_path: Path) -> None:
+def test_drawn_images_follow_from_class_and_seed(tmp_path: Path) -> None:
     generator = build("atlas")
     generator.check()
     prompts = ["a photo of a tulip.", "a bell", "a photo of a tulip.", "an axolotl", "a bell"]
     counts: list[int] = []
     pairs = generator.pairs(prompts, SEEDS, tmp_path / "x", counts.append)
     assert (pairs.texts, told(pairs), sum(counts)) == (("a photo of a tulip.", "a bell", "an axolotl"), prompts, 5)
-    pictures = pixels(pairs)
-    assert {picture.shape for picture in pictures} == {(64, 64, 3)}
-    assert len({picture.tobytes() for picture in pictures}) == 5
+    images = pixels(pairs)
+    assert {image.shape for image in images} == {(64, 64, 3)}
+    assert len({image.tobytes() for image in images}) == 5
     again = generator.pairs(prompts[::-1], SEEDS[::-1], tmp_path / "y")
-    assert all(map(np.array_equal, pixels(again)[::-1], pictures))
+    assert all(map(np.array_equal, pixels(again)[::-1], images))
     assert not list(tmp_path.iterdir())  # nothing is written
-    # They show the class: the same drawing as a picture of the benchmark with the same dice.
+    # They show the class: the same drawing as an image of the benchmark with the same dice.
     label = atlas.DOMAINS["flowers"].class_names.index("tulip")
     stream = crc32(b"synthetic")
-    assert np.array_equal(pictures[0], atlas.render("flowers", label, SEEDS[0], seed=stream, size=64))
+    assert np.array_equal(images[0], atlas.render("flowers", label, SEEDS[0], seed=stream, size=64))
 
 
 def test_a_thing_that_is_no_class_is_drawn_as_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -629,12 +629,12 @@ def test_a_thing_that_is_no_class_is_drawn_as_itself(monkeypatch: pytest.MonkeyP
     pixels(build("atlas").pairs(["a bell", "a photo of a paper kite."], [1, 2], tmp_path))
     assert drawn == ["bell", "paper kite"]
     names = list(atlas.EXTRAS)
-    pictures = pixels(build("atlas").pairs(names, [7] * len(names), tmp_path))
-    assert len({picture.tobytes() for picture in pictures}) == len(names)
-    assert min(picture.std() for picture in pictures) > 5  # there is something on each
+    images = pixels(build("atlas").pairs(names, [7] * len(names), tmp_path))
+    assert len({image.tobytes() for image in images}) == len(names)
+    assert min(image.std() for image in images) > 5  # there is something on each
 
 
-def test_drawn_pictures_are_never_the_benchmarks(tmp_path: Path) -> None:
+def test_drawn_images_are_never_the_benchmarks(tmp_path: Path) -> None:
     count = 12
     drawn = build("atlas").pairs(["a tulip", "an axolotl"] * count, [i // 2 for i in range(2 * count)], tmp_path)
     label = atlas.DOMAINS["flowers"].class_names.index("tulip")
@@ -644,7 +644,7 @@ def test_drawn_pictures_are_never_the_benchmarks(tmp_path: Path) -> None:
         for index in range(count)
     } | {atlas.render_reference(index, size=64).tobytes() for index in range(count)}
     assert len(benchmark) == 4 * count
-    assert not benchmark & {picture.tobytes() for picture in pixels(drawn)}
+    assert not benchmark & {image.tobytes() for image in pixels(drawn)}
 
 
 # -- retrieval -----------------------------------------------------------------------------------------------------
@@ -657,11 +657,11 @@ def encoded(number: int) -> bytes:
 
 
 def write_part(folder: Path, name: str, texts: Sequence[Any], first: int = 0) -> None:
-    """Pictures `first`, `first` + 1, … with these texts."""
+    """Images `first`, `first` + 1, … with these texts."""
     folder.mkdir(exist_ok=True)
-    pictures = [encoded(first + place) for place in range(len(texts))]
-    offsets = np.cumsum([0, *map(len, pictures)])
-    np.savez(folder / f"{name}.npz", bytes=np.frombuffer(b"".join(pictures), dtype=np.uint8), offsets=offsets)
+    images = [encoded(first + place) for place in range(len(texts))]
+    offsets = np.cumsum([0, *map(len, images)])
+    np.savez(folder / f"{name}.npz", bytes=np.frombuffer(b"".join(images), dtype=np.uint8), offsets=offsets)
     (folder / f"{name}.json").write_text(json.dumps([{"text": text, "source": "drawn"} for text in texts]))
 
 
@@ -671,12 +671,12 @@ def retrieve(folder: Path, prompts: Sequence[str], seeds: Sequence[int] | None =
     return generator.pairs(prompts, seeds if seeds is not None else range(len(prompts)), folder / "unused")
 
 
-def test_the_nearest_pictures_of_a_packed_corpus(tmp_path: Path) -> None:
+def test_the_nearest_images_of_a_packed_corpus(tmp_path: Path) -> None:
     write_part(tmp_path, "part-0", [["a red ball on a table"], ["cat"], ["two dogs"]])
     write_part(tmp_path, "part-1", [["sheep by a lake", "a small cat on a roof"], "a green tree in a garden."], first=3)
     prompts = ["a photo of a cat.", "a small cat on a roof", "a photo of a cat."]
     pairs = retrieve(tmp_path, prompts)
-    # The first of a prompt gets the nearest, by the best of an entry's texts; no picture comes twice.
+    # The first of a prompt gets the nearest, by the best of an entry's texts; no image comes twice.
     assert pairs.images.keys[:2] == ("part-0/1", "part-1/0")
     assert pairs.images.keys[2] not in pairs.images.keys[:2]
     assert pairs.texts == ("a photo of a cat.", "a small cat on a roof")
@@ -689,7 +689,7 @@ def test_the_nearest_pictures_of_a_packed_corpus(tmp_path: Path) -> None:
     assert retrieve(tmp_path, ["a green tree in a garden."]).images.keys == ("part-1/1",)
 
 
-def test_seeds_choose_among_pictures_with_one_caption(tmp_path: Path) -> None:
+def test_seeds_choose_among_images_with_one_caption(tmp_path: Path) -> None:
     write_part(tmp_path, "corpus", [["dog"]] * 40 + [["cat"]] * 40)
     prompts = ["a photo of a cat."] * 20
 
@@ -746,9 +746,9 @@ def test_texts_are_encoded_once_and_names_in_a_sentence(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_a_folder_of_pictures_with_captions(form: str, tmp_path: Path) -> None:
+def test_a_folder_of_images_with_captions(form: str, tmp_path: Path) -> None:
     rows = [("a/0.png", "a ball on a table"), ("1.png", "two sheep, and a lake"), ("1.png", "cat")]
-    write_pictures(tmp_path, ["a/0.png", "1.png"])
+    write_images(tmp_path, ["a/0.png", "1.png"])
     with (tmp_path / f"captions.{form}").open("w", newline="") as file:
         if form == "csv":
             csv.writer(file).writerows([("file", "caption"), *rows])
@@ -758,7 +758,7 @@ def test_a_folder_of_pictures_with_captions(form: str, tmp_path: Path) -> None:
     assert pairs.images.keys == ("1.png", "a/0.png")
     assert np.array_equal(pixels(pairs)[0], np.asarray(draw(1, 1)))
     (tmp_path / "1.png").unlink()
-    with pytest.raises(DataError, match=rf"captions.{form}, line \d: picture missing: .*1.png and 1 more"):
+    with pytest.raises(DataError, match=rf"captions.{form}, line \d: image missing: .*1.png and 1 more"):
         retrieve(tmp_path, ["x"])
 
 
@@ -779,11 +779,11 @@ def test_a_damaged_corpus_is_named(tmp_path: Path) -> None:
     refused("c.npz: 'offsets' must be one row of whole numbers", bytes=flat, offsets=np.array([0.0, 4.0]))
     for offsets in ([0, 3], [1, 4], [0, 4, 2, 4]):
         refused("c.npz: 'offsets' must rise from 0 to the length of 'bytes'", bytes=flat, offsets=np.array(offsets))
-    refused("c.json: missing; it holds the texts of the pictures in c.npz", bytes=flat, offsets=np.array([0, 2, 4]))
+    refused("c.json: missing; it holds the texts of the images in c.npz", bytes=flat, offsets=np.array([0, 2, 4]))
     for text, message in (
         ("[", "c.json: not valid JSON"),
-        ("{}", "c.json: expected a list of 2 entries, one a picture in c.npz, found no list"),
-        ('[{"text": ["a"]}]', "c.json: expected a list of 2 entries, one a picture in c.npz, found 1 entries"),
+        ("{}", "c.json: expected a list of 2 entries, one an image in c.npz, found no list"),
+        ('[{"text": ["a"]}]', "c.json: expected a list of 2 entries, one an image in c.npz, found 1 entries"),
         ('[{"text": ["a"]}, {"text": []}]', r"c.json: \[1\]: 'text' must be one or more texts"),
         ('[{"text": ["a", " "]}, {"text": "b"}]', r"c.json: \[0\]: 'text' must be one or more texts"),
     ):

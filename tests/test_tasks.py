@@ -129,25 +129,23 @@ def config_for(root: Path, **options: Any) -> RunConfig:
     return from_dict({"benchmark": "mtil-mini", "data_root": str(root), "sequence": "dtd", **options})
 
 
-def test_missing_picture_is_named_before_training(tmp_path: Path) -> None:
+def test_missing_image_is_named_before_training(tmp_path: Path) -> None:
     folder = write_data_set(tmp_path, "dtd", "dtd")
     write_data_set(tmp_path, "imagenet", "imagenet")
     (folder / "images" / "test" / "002.png").unlink()
-    with pytest.raises(DataError, match=r"task 'dtd', test: picture missing: .*002\.png"):
+    with pytest.raises(DataError, match=r"task 'dtd', test: image missing: .*002\.png"):
         load_sequence(config_for(tmp_path, check_counts=False))
 
 
 def test_wrong_counts_are_refused_unless_allowed(mini_root: Path) -> None:
-    with pytest.raises(
-        DataError, match="dtd: expected 10 classes, 600 train and 360 test pictures, found 3, 36 and 18"
-    ):
+    with pytest.raises(DataError, match="dtd: expected 10 classes, 600 train and 360 test images, found 3, 36 and 18"):
         load_sequence(config_for(mini_root))
     assert load_sequence(config_for(mini_root, check_counts=False)).names == ["dtd"]
 
 
 def test_empty_split_is_refused(tmp_path: Path) -> None:
     root = damaged(tmp_path, lambda d: d["data"].__setitem__("test", []))
-    with pytest.raises(DataError, match="task 'dtd' has no test pictures"):
+    with pytest.raises(DataError, match="task 'dtd' has no test images"):
         load_sequence(config_for(root, check_counts=False), with_reference=False)
 
 
@@ -193,8 +191,8 @@ def test_atlas_needs_no_root() -> None:
     sequence = load_sequence(from_dict({"benchmark": "atlas", "limit_tasks": 2, "reference_images": 3}))
     task = sequence.tasks[0]
     assert len(task.class_names) >= 8
-    picture = task.train.source.read(task.train.keys[-1])
-    assert isinstance(picture, np.ndarray)
-    assert picture.shape == (64, 64, 3)
+    image = task.train.source.read(task.train.keys[-1])
+    assert isinstance(image, np.ndarray)
+    assert image.shape == (64, 64, 3)
     assert sequence.reference is not None
     assert len(sequence.reference) == 3

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conftest import TINY_CONFIG
 from tasso.models.clip import Clip
-from tasso.models.towers import attend, embed_pictures, embed_tokens, without_padding
+from tasso.models.towers import attend, embed_images, embed_tokens, without_padding
 
 TEXTS = ["a cat.", "a photo of a dog in the grass", "x"]
 
@@ -53,9 +53,9 @@ def gradients(value: Tensor, created: Any) -> dict[str, Tensor]:
     ],
     ids=str,
 )
-def test_pictures(changes: dict[str, Any]) -> None:
+def test_images(changes: dict[str, Any]) -> None:
     created = model(**changes)
-    ours, theirs = embed_pictures(created.visual, PIXELS), created.visual(PIXELS)
+    ours, theirs = embed_images(created.visual, PIXELS), created.visual(PIXELS)
     theirs = theirs[0] if isinstance(theirs, tuple) else theirs
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     expected = gradients(theirs, created)
@@ -68,7 +68,7 @@ def test_the_last_block_computes_one_token_only(monkeypatch: pytest.MonkeyPatch)
     seen: list[int] = []
     for block in created.visual.transformer.resblocks:
         block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
-    embed_pictures(created.visual, PIXELS)
+    embed_images(created.visual, PIXELS)
     assert seen == [5, 1]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import replicas
-from own_pictures import write_folder
+from own_images import write_folder
 from runs_on_disk import write_runs
 from tasso.cli import main
 from tasso.report import read_runs, summary_table
@@ -27,11 +27,11 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     options = ["--model", tiny_model, "--steps", "3", "--batch-size", "4", "--device", "cpu", "--out", str(out)]
     main(["run", "--tasks", *tasks, "--method", "finetune", *options])
     text = said.text
-    assert "pets: 3 classes, 15 pictures; none are for testing, so 20 % of each class are held back (3)" in text
+    assert "pets: 3 classes, 15 images; none are for testing, so 20 % of each class are held back (3)" in text
     assert "on cpu; steps: pets 3, food 3" in text, "how much there is to do"
     assert "zero-shot, right in % (MTIL): pets " in text, "which number is which"
     assert "after food, right in % (MTIL): pets " in text
-    assert f"next: tasso classify {out} PICTURE" in text
+    assert f"next: tasso classify {out} IMAGE" in text
     longer = f"land={write_folder(tmp_path / 'land', 'land')}"
     said.clear()
     main(["extend", str(out), "--tasks", longer, "--device", "cpu", "--out", str(tmp_path / "longer")])
@@ -40,7 +40,7 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     main(["run", "--tasks", *tasks, "--method", "finetune", *options])
     assert "steps:" not in said.text, "there is nothing left to do"
     main(["eval", "--run", str(out)])
-    assert "MTIL: among the classes of the picture's own task" in said.text
+    assert "MTIL: among the classes of the image's own task" in said.text
 
 
 def test_missing_data_lead_to_the_command_that_gets_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,8 @@
-"""Train a small CLIP on captioned pictures and on drawings, keeping what an older model knew.
+"""Train a small CLIP on captioned images and on drawings, keeping what an older model knew.
 
 ``prepare`` decodes, draws and tokenises everything into a folder, ``train`` trains from that folder,
 ``evaluate`` measures zero-shot accuracy, ``merge`` averages the result with what it started from. A corpus is a
-``corpus.npz`` (``bytes``: encoded pictures end to end, ``offsets``: one more than pictures) with a ``corpus.json``
+``corpus.npz`` (``bytes``: encoded images end to end, ``offsets``: one more than images) with a ``corpus.json``
 of ``{"text": [...], "source": name}`` beside it.
 
     python tools/pretrain_nano.py prepare --teacher OLD --corpus A.npz B.npz --drawn 200000 --out data
@@ -48,7 +48,7 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", type=Path, nargs="*", default=[], help="corpus .npz files")
     parser.add_argument("--zip", type=Path, nargs="*", default=[], help="annotated zips (training split)")
     parser.add_argument(
-        "--zip-labels", action="store_true", help="use the zips' class names; else their pictures only distil"
+        "--zip-labels", action="store_true", help="use the zips' class names; else their images only distil"
     )
     parser.add_argument(
         "--caption-source",
@@ -57,13 +57,13 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
         help="sources whose texts are sentences",
     )
     parser.add_argument("--drawn", type=int, default=0, help="number of drawings")
-    parser.add_argument("--renderer", default=known.renderer, help="MODULE:FUNCTION that draws picture number i")
+    parser.add_argument("--renderer", default=known.renderer, help="MODULE:FUNCTION that draws image number i")
     parser.add_argument("--teacher", type=Path, help="model folder whose tokenizer is cut; else CLIP's is")
     parser.add_argument("--vocab-size", type=int, default=6656, help="size of the student's vocabulary")
     parser.add_argument("--merges", type=Path, help="use this merges file instead of cutting the vocabulary")
     parser.add_argument("--context-length", type=int, default=32, help="tokens a text")
     parser.add_argument("--mixes", type=int, default=8_000, help="random phrases for text distillation")
-    parser.add_argument("--size", type=int, default=known.size, help="side of the pictures")
+    parser.add_argument("--size", type=int, default=known.size, help="side of the images")
     parser.add_argument("--seed", type=int, default=known.seed)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
 
@@ -153,7 +153,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--atlas", help="module with DOMAINS and render, e.g. tasso.data.atlas")
     parser.add_argument("--template", default="a photo of a {}.", help="for the zips")
     parser.add_argument("--atlas-template", default="a photo of a {}.", help="for the drawn tasks")
-    parser.add_argument("--limit", type=int, help="about this many test pictures a zip")
+    parser.add_argument("--limit", type=int, help="about this many test images a zip")
     parser.add_argument("--per-class", type=int, default=25, help="test drawings a class")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -168,7 +168,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     from pretrain import evaluate
     from pretrain.vocab import write_atomically
 
-    # Pictures are decoded before the device is touched: worker processes and CUDA do not mix.
+    # Images are decoded before the device is touched: worker processes and CUDA do not mix.
     suites: dict[str, tuple[list[evaluate.Task], str]] = {}
     if options.tasks:
         tasks = evaluate.zip_tasks(options.tasks, options.size, limit=options.limit, workers=options.workers)

@@ -4,7 +4,7 @@
 #   tools/pretrain_nano.sh TEACHER CORPUS TASKS [prepare|train|evaluate|all]
 #
 # TEACHER: folder of the old model. CORPUS: folder with corpus-*.npz and corpus-*.json. TASKS: folder of
-# annotated zips; of these only imagenet.zip is trained on, and only its pictures, the others are for
+# annotated zips; of these only imagenet.zip is trained on, and only its images, the others are for
 # evaluation. Results go to $OUT (default runs/pretrain): weights, config, merges, log, evaluation.
 #
 # Where the folders do not fit into one transfer, bring them in several calls into a folder that stays, and

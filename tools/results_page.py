@@ -83,10 +83,10 @@ def reasons() -> str:
     """What might explain a method's row of the main tables, taken away or changed: means over the sequences."""
     main, changed = EVALUATIONS / "mtil-mini", RESULTS / "paper-reasons"
     rows = {
-        "iCaRL, memory of 10,000 pictures": main.glob("icarl-S*"),
+        "iCaRL, memory of 10,000 images": main.glob("icarl-S*"),
         "iCaRL, memory of 3,307": (changed / "icarl-smaller-memory").iterdir(),
-        "GIFT, pictures from all of the corpus": main.glob("gift-S*"),
-        "GIFT, none from sources named like the tasks": (changed / "gift-other-pictures").iterdir(),
+        "GIFT, images from all of the corpus": main.glob("gift-S*"),
+        "GIFT, none from sources named like the tasks": (changed / "gift-other-images").iterdir(),
         "ZSCL, learning rate 3e-5": main.glob("zscl-S*"),
         "ZSCL, learning rate 1e-5": (changed / "zscl-smaller-rate").iterdir(),
     }

@@ -2,7 +2,7 @@
 
 >>> import tasso
 >>> run = tasso.learn(benchmark="atlas", model="nano", method="tasso", steps=60, lr=1e-4, out="runs/first")
->>> run.metrics["mtil"]["accuracy"], run.classify("picture.png")
+>>> run.metrics["mtil"]["accuracy"], run.classify("image.png")
 """
 
 from __future__ import annotations

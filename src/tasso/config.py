@@ -52,13 +52,13 @@ class RunConfig:
     data_root: Path | None = option("folder that holds the benchmark's data sets, unpacked or as zips", None)
     sequence: str = option("S1 … S8, or task names in order, separated by commas", "S1")
     limit_tasks: int | None = option("learn only the first N tasks of the sequence", None)
-    test_per_class: int | None = option("evaluate on the first N test pictures of each class only", None)
+    test_per_class: int | None = option("evaluate on the first N test images of each class only", None)
     check_counts: bool = option("refuse data sets whose sizes differ from the benchmark's", True)
-    shots: int | None = option("learn from N pictures of each class only, drawn by seed", None)
-    test_share: float = option("own tasks without test pictures: share of each class held back for testing", 0.2)
+    shots: int | None = option("learn from N images of each class only, drawn by seed", None)
+    test_share: float = option("own tasks without test images: share of each class held back for testing", 0.2)
     split_seed: int = option("seed of that choice, the same for all runs", 1102)
     reference: str | None = option(
-        "reference images: a folder of any pictures, or those of a benchmark (default: the benchmark's own)", None
+        "reference images: a folder of any images, or those of a benchmark (default: the benchmark's own)", None
     )
     reference_images: int = option("how many reference images to use at most", 100_000)
     reference_seed: int = option("seed of the reference subset (the same for all tasks)", 1102)
@@ -92,12 +92,12 @@ class RunConfig:
     )
     cuda_graphs: bool = option("record the training step once a task and replay it (CUDA)", True)
     eval_batch_size: int = option("images a forward pass in evaluation", 256)
-    workers: int = option("threads that decode pictures (0: as many as cores)", 0)
-    cache_gib: float = option("keep decoded pictures of one size in memory up to this many GiB a set", 8.0)
-    pack_dir: Path | None = option("folder in which pictures are packed once, so that no run decodes them again", None)
-    pack_size: int = option("short side of packed pictures; smaller ones are kept as they are", 256)
+    workers: int = option("threads that decode images (0: as many as cores)", 0)
+    cache_gib: float = option("keep decoded images of one size in memory up to this many GiB a set", 8.0)
+    pack_dir: Path | None = option("folder in which images are packed once, so that no run decodes them again", None)
+    pack_size: int = option("short side of packed images; smaller ones are kept as they are", 256)
     corrupt: Literal["error", "skip"] = option(
-        "error, or skip: leave out training and reference pictures that cannot be decoded (needs pack_dir)", "error"
+        "error, or skip: leave out training and reference images that cannot be decoded (needs pack_dir)", "error"
     )
 
     out: Path = option("run folder", Path("runs/tasso"))
@@ -133,7 +133,7 @@ class RunConfig:
         require(self, "lr", self.lr is None or self.lr > 0, "must be positive")
         require(self, "weight_decay", self.weight_decay is None or self.weight_decay >= 0, "must not be negative")
         packed = self.corrupt == "error" or self.pack_dir is not None
-        require(self, "corrupt", packed, "needs --pack-dir, since pictures are looked through when they are packed")
+        require(self, "corrupt", packed, "needs --pack-dir, since images are looked through when they are packed")
         require(self, "betas", all(0 <= beta < 1 for beta in self.betas), "must lie in [0, 1)")
         for key in ("batch_size", "reference_batch_size"):
             require(

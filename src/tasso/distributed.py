@@ -2,7 +2,7 @@
 
 Each encodes its part of a batch. Features are then gathered, so that every process has those of the whole batch and
 computes the very loss that one process alone would compute: whatever a method compares, it compares all of it. On the
-way back each process follows its own pictures, and gradients are averaged.
+way back each process follows its own images, and gradients are averaged.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ class ConfigError(TassoError):
 
 
 class DataError(TassoError):
-    """A file, an annotation entry or a picture is missing or malformed."""
+    """A file, an annotation entry or an image is missing or malformed."""
 
 
 class ModelError(TassoError):

@@ -1,6 +1,6 @@
 """Bad inputs, each with a name, and what tasso says to them. `docs/bad-inputs.md` is made from this list."""
 
-from bad_inputs import annotations, configs, own_tasks, packed, pictures, plans, runs, uses, weights, words
+from bad_inputs import annotations, configs, images, own_tasks, packed, plans, runs, uses, weights, words
 from bad_inputs.case import Bad
 
 GROUPS: dict[str, list[Bad]] = {
@@ -8,7 +8,7 @@ GROUPS: dict[str, list[Bad]] = {
     "Configurations in YAML": configs.CASES,
     "Annotation files and data sets": annotations.CASES,
     "Own tasks": own_tasks.CASES,
-    "Pictures": pictures.CASES,
+    "Images": images.CASES,
     "Packs": packed.CASES,
     "Run folders and saved states": runs.CASES,
     "Weights": weights.CASES,

@@ -46,7 +46,7 @@ def as_zip(change: Callable[[Path], object]) -> Callable[[Path], None]:
 
 
 def flip(file: Path) -> None:
-    """One byte in the middle of the first stored picture."""
+    """One byte in the middle of the first stored image."""
     content = bytearray(file.read_bytes())
     content[content.find(b"IDAT") + 20] ^= 0xFF
     file.write_bytes(content)
@@ -64,12 +64,12 @@ CASES = [
     changed("names-number", "a number as class name", lambda d: d["class_names"].__setitem__(1, 7), r"class_names\[1\]"),
     changed("names-blank", "a blank class name", lambda d: d["class_names"].__setitem__(1, " "), r"class_names\[1\] is empty"),
     changed("names-twice", "a class name twice", lambda d: d.update(class_names=["a", "a"]), r"class_names\[1\] repeats"),
-    changed("no-data", "no pictures at all", lambda d: d.pop("data") and None, "'data' must hold the lists"),
+    changed("no-data", "no images at all", lambda d: d.pop("data") and None, "'data' must hold the lists"),
     changed("data-list", "a list in the place of the splits", lambda d: d.update(data=[]), "'data' must hold the lists"),
     changed("split-unknown", "a split that there is not", lambda d: d["data"].update(extra=[]), "data.extra is not one of"),
     changed("split-number", "a number in the place of a list", lambda d: d["data"].update(test=3), "data.test must be a list"),
-    made("train-empty", "no training pictures", lambda p: rewrite(p / FILE, lambda d: d["data"].update(train=[])), r"task 'dtd' has no train pictures"),
-    made("test-empty", "no test pictures", lambda p: rewrite(p / FILE, lambda d: d["data"].update(test=[])), r"task 'dtd' has no test pictures"),
+    made("train-empty", "no training images", lambda p: rewrite(p / FILE, lambda d: d["data"].update(train=[])), r"task 'dtd' has no train images"),
+    made("test-empty", "no test images", lambda p: rewrite(p / FILE, lambda d: d["data"].update(test=[])), r"task 'dtd' has no test images"),
     changed("entry-text", "a path without a label", entry("train/001.png"), r"data\.train\[1\]: expected \[path, label\]"),
     changed("entry-three", "three things in an entry", entry(["train/001.png", 1, 2]), r"data\.train\[1\]: expected"),
     changed("label-large", "a label beyond the last class", entry(["train/001.png", 2]), r"data\.train\[1\]: label 2 is not one of 0 … 1"),
@@ -81,8 +81,8 @@ CASES = [
     changed("path-empty", "an empty path", entry(["", 1]), r"data\.train\[1\]: path ''"),
     changed("path-absolute", "a path from the root", entry(["/etc/passwd", 1]), r"data\.train\[1\]: path '/etc/passwd'"),
     changed("path-upwards", "a path out of the folder", entry(["../../x.png", 1]), r"data\.train\[1\]: path"),
-    made("path-missing", "a picture that is not there", lambda p: (p / "data/dtd/images/train/001.png").unlink(),
-         r"dtd.*picture missing: .*train/001\.png"),
+    made("path-missing", "an image that is not there", lambda p: (p / "data/dtd/images/train/001.png").unlink(),
+         r"dtd.*image missing: .*train/001\.png"),
     made("path-nul", "a NUL in a path", lambda p: rewrite(p / FILE, entry(["a\0b.png", 1])), r"dtd.*a.b\.png"),
     made("file-missing", "no annotation file", lambda p: (p / FILE).unlink(), r"dtd.*annotation file.*not found"),
     made("file-folder", "a folder in its place", lambda p: replace_by_folder(p / FILE), r"dtd_annotations\.json.*[Ii]s a directory"),
@@ -96,7 +96,7 @@ CASES = [
     made("zip-empty", "an empty file called .zip", as_zip(lambda z: z.write_bytes(b"")), r"dtd\.zip: not a zip file"),
     made("reference-missing", "no reference images", lambda p: (p / "data/imagenet/imagenet_annotations.json").unlink(),
          r"imagenet.*annotation file.*not found"),
-    Bad("annotations/counts", "other numbers of pictures than the paper's", (*RUN, "--check-counts", "true"),
+    Bad("annotations/counts", "other numbers of images than the paper's", (*RUN, "--check-counts", "true"),
         r"dtd: .*check_counts|dtd.*--check-counts", needs=("model", "data")),
     Bad("annotations/check-nowhere", "a data folder that is not there, for tasso data check",
         ("data", "check", "--benchmark", "mtil-mini", "--data-root", "nowhere"), r"nowhere"),

@@ -36,7 +36,7 @@ CASES = [
     file("nul", "a NUL byte", b"steps: 3\x00\n", "not valid YAML"),
     file("utf16", "UTF-16", "steps: 3\n".encode("utf-16"), "not a readable text file"),
     file("latin1", "Latin-1", "label: übung\n".encode("latin-1"), "not a readable text file"),
-    file("binary", "a picture", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not a readable text file"),
+    file("binary", "an image", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not a readable text file"),
     file("deep", "two thousand brackets", "label: " + "[" * 2_000 + "]" * 2_000 + "\n", "nested too deeply"),
     file("bomb", "aliases that stand for a thousand million words", BOMB, "too large"),
     file("digits", "a number of five thousand digits", f"steps: {'9' * 5000}\n", "not valid YAML|steps: must be"),

@@ -1,4 +1,4 @@
-"""Own pictures, told in ways that cannot be understood."""
+"""Own images, told in ways that cannot be understood."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bad_inputs.case import Bad
-from bad_inputs.world import OWN, cut, picture, write_pictures
-from own_pictures import png, write_shard
+from bad_inputs.world import OWN, cut, image, write_images
+from own_images import png, write_shard
 
 Make = Callable[[Path], object]
 
@@ -102,13 +102,13 @@ def zipped(place: Path, change: Callable[[Path], object] = lambda file: None) ->
 
 def single(place: Path) -> None:
     gone(place)
-    write_pictures(place / "birds", pictures=1)
+    write_images(place / "birds", images=1)
 
 
 def splits(place: Path, *there: str) -> None:
     gone(place)
     for split in there:
-        write_pictures(place / "birds" / split)
+        write_images(place / "birds" / split)
 
 
 def compressed(place: Path) -> None:
@@ -127,18 +127,18 @@ LISTS = {
 
 CASES = [
     task("nowhere", "a folder that is not there", gone, "no such file or folder"),
-    task("empty", "an empty folder", emptied, "no pictures here"),
+    task("empty", "an empty folder", emptied, "no images here"),
     task("one-class", "a single class", one_class, "only one class"),
-    task("class-empty", "a class without pictures", lambda p: (p / "birds/wren").mkdir(), "birds/wren: no pictures here"),
+    task("class-empty", "a class without images", lambda p: (p / "birds/wren").mkdir(), "birds/wren: no images here"),
     task("class-texts", "a class with texts only", lambda p: [(p / "birds/wren").mkdir(), (p / "birds/wren/a.txt").write_text("x")],
-         r"birds/wren: no pictures here .*\.txt"),
-    task("loose", "a picture beside the classes", lambda p: picture().save(p / "birds/loose.png"), r"loose\.png lies in no class directory"),
-    task("single-pictures", "one picture a class, and none to test with", single, "no class has two pictures"),
-    task("no-train", "only test pictures", lambda p: splits(p, "test"), "no pictures to train on"),
-    task("class-untrained", "a class that is only tested", lambda p: [splits(p, "train", "test"), write_pictures(p / "birds/test", ("wren",))],
-         "class 'wren' has test pictures, but none to train on"),
-    task("numbers", "numbers as classes", lambda p: [gone(p), write_pictures(p / "birds", ("0", "1"))], "numbers and no names"),
-    task("same-names", "two classes that are called the same", lambda p: [gone(p), write_pictures(p / "birds", ("blue jay", "blue_jay"))],
+         r"birds/wren: no images here .*\.txt"),
+    task("loose", "an image beside the classes", lambda p: image().save(p / "birds/loose.png"), r"loose\.png lies in no class directory"),
+    task("single-images", "one image a class, and none to test with", single, "no class has two images"),
+    task("no-train", "only test images", lambda p: splits(p, "test"), "no images to train on"),
+    task("class-untrained", "a class that is only tested", lambda p: [splits(p, "train", "test"), write_images(p / "birds/test", ("wren",))],
+         "class 'wren' has test images, but none to train on"),
+    task("numbers", "numbers as classes", lambda p: [gone(p), write_images(p / "birds", ("0", "1"))], "numbers and no names"),
+    task("same-names", "two classes that are called the same", lambda p: [gone(p), write_images(p / "birds", ("blue jay", "blue_jay"))],
          "are both called 'blue jay'"),
     task("link-loop", "a class that is a link to itself", lambda p: [one_class(p), (p / "birds/owl").symlink_to("owl")], "only one class|owl"),
     task("link-upwards", "classes that are links back to the folder", lambda p: [one_class(p), (p / "birds/owl").symlink_to("..")], "only one class|owl|loose"),
@@ -148,7 +148,7 @@ CASES = [
     task("forbidden", "a folder that may not be read", lambda p: (p / "birds/owl").chmod(0), "birds"),
     task("zip-text", "text called .zip", lambda p: zipped(p, lambda z: z.write_text("no")), "not a readable zip file", "birds.zip"),
     task("zip-truncated", "half a zip", lambda p: zipped(p, cut), "not a readable zip file", "birds.zip"),
-    task("zip-empty", "a zip with nothing in it", lambda p: [gone(p), zipfile.ZipFile(p / "birds.zip", "w").close()], "no pictures here", "birds.zip"),
+    task("zip-empty", "a zip with nothing in it", lambda p: [gone(p), zipfile.ZipFile(p / "birds.zip", "w").close()], "no images here", "birds.zip"),
     Bad("own/name", "a task called S1", (*OWN, "--tasks", "S1=birds"), r"tasks: 'S1' cannot be the name of a task", needs=("model", "birds")),
     Bad("own/name-slash", "a slash in a task's name", (*OWN, "--tasks", "a b=birds"), r"tasks: 'a b' cannot be the name", needs=("model", "birds")),
     Bad("own/name-long", "a task's name of 65 letters", (*OWN, "--tasks", f"{'x' * 65}=birds"), r"x{65}.* cannot be the name", needs=("model", "birds")),
@@ -157,7 +157,7 @@ CASES = [
     Bad("own/no-reference", "a method that needs reference images, and none", (*OWN, "--method", "tasso", "--tasks", "birds=birds"),
         r"reference", needs=("model", "birds")),
     Bad("own/reference-empty", "an empty folder of reference images",
-        (*OWN, "--method", "tasso", "--method.rank", "6", "--tasks", "birds=birds", "--reference", "refs"), r"refs.*no pictures", lambda p: (p / "refs").mkdir(), ("model", "birds")),
+        (*OWN, "--method", "tasso", "--method.rank", "6", "--tasks", "birds=birds", "--reference", "refs"), r"refs.*no images", lambda p: (p / "refs").mkdir(), ("model", "birds")),
     Bad("own/sequence", "an order of tasks that there are not", (*OWN, "--tasks", "birds=birds", "--sequence", "fish"), r"sequence.*fish", needs=("model", "birds")),
     table("empty", "an empty table", "", "no column 'path'"),
     table("header", "a table without rows", "path,label\n", "has no rows"),
@@ -166,21 +166,21 @@ CASES = [
     table("quote", "a quotation mark that is not closed", ROWS + 'birds/jay/2.png,"jay\n', "line"),
     table("label-empty", "a row without its label", ROWS + "birds/jay/2.png,\n", "line 6: label is empty"),
     table("path-empty", "a row without its path", ROWS + ",jay\n", "line 6: path is empty"),
-    table("path-twice", "a picture twice", ROWS + "birds/jay/0.png,jay\n", "line 6: birds/jay/0.png stands in line 2 already"),
-    table("path-missing", "a picture that is not there", ROWS + "birds/jay/9.png,jay\n", r"line 6: no such picture: .*9\.png"),
+    table("path-twice", "an image twice", ROWS + "birds/jay/0.png,jay\n", "line 6: birds/jay/0.png stands in line 2 already"),
+    table("path-missing", "an image that is not there", ROWS + "birds/jay/9.png,jay\n", r"line 6: no such image: .*9\.png"),
     table("path-nul", "a NUL in a path", ROWS.encode() + b"a\x00b.png,jay\n", "line"),
     table("split", "a split that there is not", ROWS.replace("label\n", "label,split\n").replace(",jay\n", ",jay,train\n").replace(",owl\n", ",owl,later\n"),
           "line 4: no such split: 'later'"),
     table("utf16", "UTF-16", ROWS.encode("utf-16"), "not a readable text file"),
-    table("binary", "a picture called .csv", b"\x89PNG\r\n\x1a\n\xff\xfe", "not a readable text file"),
+    table("binary", "an image called .csv", b"\x89PNG\r\n\x1a\n\xff\xfe", "not a readable text file"),
     table("field", "a cell of 200 000 letters", ROWS + f"birds/jay/2.png,{'x' * 200_000}\n", "line 6"),
     table("json-line", "a line that is no JSON", '{"path": "birds/jay/0.png", "label": "jay"}\n{"path": \n', "line 2: not valid JSON", "jsonl"),
     table("json-list", "a line that is a list", "[1]\n", "line 1: expected an object", "jsonl"),
     table("json-label", "a label that is a list", '{"path": "birds/jay/0.png", "label": [1]}\n', r"line 1: label is \[1\]", "jsonl"),
     table("json-deep", "a line of a hundred thousand brackets", "[" * 100_000 + "\n", "line 1: .*(nested too deeply|not valid JSON)", "jsonl"),
-    described("columns-missing", "a column that is not there", "birds: {from: list.csv, columns: {path: picture}}\n",
-              r"list\.csv: no column 'picture'", lambda p: (p / "list.csv").write_text(ROWS)),
-    described("images-missing", "a folder of pictures that is not there", "birds: {from: list.csv, images: nowhere}\n",
+    described("columns-missing", "a column that is not there", "birds: {from: list.csv, columns: {path: image}}\n",
+              r"list\.csv: no column 'image'", lambda p: (p / "list.csv").write_text(ROWS)),
+    described("images-missing", "a folder of images that is not there", "birds: {from: list.csv, images: nowhere}\n",
               r"birds.*images: no such folder: .*nowhere", lambda p: (p / "list.csv").write_text(ROWS)),
     described("template", "a prompt without a place for the name", "birds: {from: birds, template: a bird}\n", r"birds.*template: .*a bird"),
     described("template-file", "a file with a prompt that has no place for the name", "birds: {from: birds, template: prompts.txt}\n",
@@ -203,19 +203,19 @@ CASES = [
     names("json-text", "a text in the place of names", '"jay"', r"names\.json: expected a mapping", "names.json"),
     names("yaml", "a names file that is no YAML", "jay: [", r"names\.yaml: not valid YAML", "names.yaml"),
     names("yaml-twice", "a class twice in YAML", "jay: a\njay: b\n", r"names\.yaml.*'jay'.*twice", "names.yaml"),
-    names("binary", "a picture as names file", b"\x89PNG\xff", r"names\.txt: not a readable text file"),
+    names("binary", "an image as names file", b"\x89PNG\xff", r"names\.txt: not a readable text file"),
     coop("json", "a split file that is no JSON", "{", "not valid JSON"),
     coop("list", "a list", [], "expected the lists train, val and test"),
-    coop("empty", "a split file without pictures", {"train": []}, "lists no pictures"),
+    coop("empty", "a split file without images", {"train": []}, "lists no images"),
     coop("entry", "an entry without its name", {**LISTS, "val": [["birds/jay/2.png", 0]]}, r"val\[0\]: expected \[path, label, class name\]"),
     coop("label", "a label as text", {**LISTS, "val": [["birds/jay/2.png", "0", "jay"]]}, r"val\[0\]: label '0' is not a whole number"),
     coop("name", "two names for a label", {**LISTS, "val": [["birds/jay/2.png", 0, "owl"]]}, r"val\[0\]: label 0 is 'owl', but was 'jay'"),
     coop("split", "a number in the place of a list", {**LISTS, "val": 3}, "val"),
-    coop("missing", "a picture that is not there", {**LISTS, "val": [["birds/jay/9.png", 0, "jay"]]}, r"no such picture: .*9\.png"),
-    coop("first", "a first picture that is nowhere", {"train": [["x.png", 0, "jay"]]}, "its first picture, x.png"),
+    coop("missing", "an image that is not there", {**LISTS, "val": [["birds/jay/9.png", 0, "jay"]]}, r"no such image: .*9\.png"),
+    coop("first", "a first image that is nowhere", {"train": [["x.png", 0, "jay"]]}, "its first image, x.png"),
     shard("no-label", "a sample without a label", {**GOOD, "c": {"png": b"x"}}, "sample 'c': no label"),
-    shard("no-picture", "a sample without a picture", {**GOOD, "c": {"cls": b"jay"}}, "sample 'c': expected one picture, found 0"),
-    shard("two-pictures", "a sample with two pictures", {**GOOD, "c": {"png": b"x", "jpg": b"x", "cls": b"jay"}}, "sample 'c': expected one picture, found 2"),
+    shard("no-image", "a sample without an image", {**GOOD, "c": {"cls": b"jay"}}, "sample 'c': expected one image, found 0"),
+    shard("two-images", "a sample with two images", {**GOOD, "c": {"png": b"x", "jpg": b"x", "cls": b"jay"}}, "sample 'c': expected one image, found 2"),
     shard("label-empty", "a sample with an empty label", {**GOOD, "c": {"png": b"x", "cls": b" "}}, r"sample 'c': its \.cls has no label"),
     shard("label-binary", "a label that is no text", {**GOOD, "c": {"png": b"x", "cls": b"\xff\xfe"}}, r"sample 'c': its \.cls cannot be read"),
     shard("label-json", "a label that is no JSON", {**GOOD, "c": {"png": b"x", "json": b"{"}}, r"sample 'c': its \.json cannot be read"),

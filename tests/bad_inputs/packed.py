@@ -11,7 +11,7 @@ PACK = ("data", "pack", "--tasks", "birds=birds", "--pack-dir", "packs")
 
 
 def packed(place: Path) -> Path:
-    """The packs of the own pictures; returns the folder of one."""
+    """The packs of the own images; returns the folder of one."""
     carried_out(PACK, place)
     return next(folder for folder in sorted((place / "packs").iterdir()) if "train" in folder.name)
 
@@ -42,5 +42,5 @@ CASES = [
     Bad("pack/index-is-folder", "a folder in the place of an index", PACK, r"packs/.*index\.json", index_is_folder, ("birds",), leaves=("packs",),
         varies=r"(?<=json\.)\d+(?=\.tmp)"),
     Bad("pack/nowhere-to", "no folder to pack into", ("data", "pack", "--tasks", "birds=birds"), r"pack_dir: where", needs=("birds",)),
-    Bad("pack/size", "pictures of no size", (*PACK, "--pack-size", "0"), r"pack_size: must be at least 1", needs=("birds",)),
+    Bad("pack/size", "images of no size", (*PACK, "--pack-size", "0"), r"pack_size: must be at least 1", needs=("birds",)),
 ]  # fmt: skip

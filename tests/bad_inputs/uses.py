@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bad_inputs.case import Bad
-from bad_inputs.world import picture, rewrite
+from bad_inputs.world import image, rewrite
 
 ALL = ("model", "data", "run")
 EXTEND = ("extend", "run", "--device", "cpu", "--out", "longer", "--tasks")
@@ -48,7 +48,7 @@ def classify(name: str, what: str, says: str, *more: str) -> Bad:
         "--device",
         "cpu",
         *more,
-        make=lambda p: picture().save(p / "x.png"),
+        make=lambda p: image().save(p / "x.png"),
     )
 
 
@@ -126,7 +126,7 @@ CASES = [
     use("extend-model-gone", "a run whose last model is gone", r"02-eurosat\.safetensors is missing", *EXTEND, "birds=birds",
         make=lambda p: (p / "run/checkpoints/02-eurosat.safetensors").unlink(), needs=(*ALL, "birds")),
     use("extend-data-gone", "a run whose data are not there any more", r"data_root: no such folder: nowhere", *EXTEND, "birds=birds", "--data-root", "nowhere", needs=(*ALL, "birds")),
-    use("extend-pictures", "new pictures that are not there", r"birds.*no such file or folder", *EXTEND, "birds=nowhere"),
+    use("extend-images", "new images that are not there", r"birds.*no such file or folder", *EXTEND, "birds=nowhere"),
     use("report-nowhere", "a folder that is not there", r"nowhere: no such folder", "report", "nowhere"),
     use("report-empty", "a folder without runs", r"data/results\.json: not found", "report", "data"),
     use("report-file", "a file that is no run", r"dtd_annotations\.json: expected a run folder", "report", "data/dtd/dtd_annotations.json"),

@@ -151,7 +151,7 @@ CASES = [
     folder("code", "a pickle that would run a command", pickled, "a pickle that would run code"),
     Bad("weights/nano-weights", "weights for a model that brings its own", (*RUN, "--model", "nano", "--pretrained", "w.pt"), r"pretrained: nano brings its own weights", needs=("data",)),
     Bad("weights/folder-weights", "weights for a folder that brings its own", (*RUN, "--pretrained", "w.pt"), r"pretrained: local-dir:model brings its own weights", needs=("model", "data")),
-    Bad("weights/run-code", "a pickle in the place of a checkpoint, and the run's picture classified", ("classify", "run", "x.png", "--device", "cpu"),
+    Bad("weights/run-code", "a pickle in the place of a checkpoint, and the run's image classified", ("classify", "run", "x.png", "--device", "cpu"),
         r"02-eurosat\.safetensors: damaged", lambda p: [torch.save(Payload(), p / "run/checkpoints/02-eurosat.safetensors"), (p / "x.png").write_bytes(b"")], ("model", "data", "run")),
     Bad("weights/state-code", "a pickle in the place of a state", ("run", *RUN[1:-2], "--steps", "3", "--out", "half"),
         r"half/state\.safetensors: damaged", lambda p: (p / "half/state.safetensors").write_bytes(pickle.dumps(Payload())), ("model", "data", "half")),

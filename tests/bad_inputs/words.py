@@ -111,7 +111,7 @@ CASES = [
         "--save-minutes",
         "nan",
     ),
-    run("corrupt", "leaving out pictures without packs", r"corrupt: needs --pack-dir", "--corrupt", "skip"),
+    run("corrupt", "leaving out images without packs", r"corrupt: needs --pack-dir", "--corrupt", "skip"),
     run("tracker", "a tracker that there is not", r"track.*paper-and-pencil", "--track", "paper-and-pencil"),
     run("config-missing", "a configuration that is not there", r"no\.yaml: no such file", "--config", "no.yaml"),
     run(

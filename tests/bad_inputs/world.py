@@ -1,4 +1,4 @@
-"""A small world in which all is well: a model, data, own pictures, a finished run and one that was stopped."""
+"""A small world in which all is well: a model, data, own images, a finished run and one that was stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DATA = ("--benchmark", "mtil-mini", "--data-root", "data", "--check-counts", "fa
 LEARN = (*DATA, *MODEL, *QUICK, "--method", "tasso", "--method.rank", "6")
 # A run that works. What is added afterwards wins.
 RUN = ("run", *LEARN, "--out", "out")
-# On own pictures, without reference images.
+# On own images, without reference images.
 OWN = ("run", *MODEL, *QUICK, "--method", "finetune", "--out", "out")
 
 
@@ -46,7 +46,7 @@ def build(place: Path) -> Path:
     write_model(place / "model")
     for name in ("dtd", "eurosat", "imagenet"):
         write_data_set(place / "data", name, name, classes=2, train=4, test=2)
-    write_pictures(place / "birds")
+    write_images(place / "birds")
     with contextlib.chdir(place), plain_logging(), quiet():
         learner.learn(parse_run_config("tasso run", [*LEARN, "--out", "run"]))
         for name, more in (("half", ()), ("half-finetune", ("--method", "finetune"))):
@@ -101,17 +101,17 @@ def without_tokenizer(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "text_cfg": texts}
 
 
-def write_pictures(folder: Path, classes: tuple[str, ...] = ("jay", "owl"), pictures: int = 3) -> Path:
-    """Own pictures: a folder for each class."""
+def write_images(folder: Path, classes: tuple[str, ...] = ("jay", "owl"), images: int = 3) -> Path:
+    """Own images: a folder for each class."""
     for label, name in enumerate(classes):
         (folder / name).mkdir(parents=True)
-        for number in range(pictures):
+        for number in range(images):
             draw(label, number).save(folder / name / f"{number}.png")
     return folder
 
 
-def picture(size: int = 16) -> Image.Image:
-    """Any picture."""
+def image(size: int = 16) -> Image.Image:
+    """Any image."""
     return draw(1, 7, size)
 
 

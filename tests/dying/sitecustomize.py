@@ -2,7 +2,7 @@
 
 TASSO_TEST_DEATHS names a folder with `plan.json`, a list of {"run": part of a run folder's name, "step": counted from
 its start in this process, "how": see below, "times": how often}. A real signal, no waiting and no luck. TASSO_TEST_FEW
-is the number of drawn training pictures a class.
+is the number of drawn training images a class.
 """
 
 import importlib.abc

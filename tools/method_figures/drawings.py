@@ -41,7 +41,7 @@ def tasso() -> Sheet:
     foot = at(student[0], 0, math.cos(math.radians(student[1])))
     sheet.words((foot[0] + 8, foot[1] - 14), "f_{⊥}", "student", 15)
     sheet.words((foot[0] - 34, foot[1] - 10), "f_{∥}", "student", 15)
-    # The rest is a line in this picture; with d dimensions it has d − r of its own.
+    # The rest is a line in this image; with d dimensions it has d − r of its own.
     middle, small = (540.0, 190.0), 92.0
     sheet.line([(345, 60), (430, 110)], "soft", 1.4, dash="5 4", arrow=True)
     sheet.words((352, 50), "what U leaves out, d − r dimensions", "soft", 13)
@@ -54,7 +54,7 @@ def tasso() -> Sheet:
     sheet.line([(middle[0] + small * math.cos(a), middle[1] - small * math.sin(a)) for a in rim], "ink", 3)
     sheet.words((540, 215), "angle outside", anchor="middle")
     sheet.words((540, 310), "L_{KD} = angle inside + angle outside", anchor="middle", size=15, bold=True)
-    sheet.words((540, 333), "student f, teacher f′, the same reference picture", "soft", 13, "middle")
+    sheet.words((540, 333), "student f, teacher f′, the same reference image", "soft", 13, "middle")
     return sheet
 
 
@@ -89,9 +89,9 @@ def finetune() -> Sheet:
 
 
 def lwf() -> Sheet:
-    """Teacher's and student's table of pictures and classes, compared along rows and along columns."""
+    """Teacher's and student's table of images and classes, compared along rows and along columns."""
     sheet = Sheet("lwf", 720, 320)
-    # Cosines of five pictures of the new task with four classes, as teacher and student might have them.
+    # Cosines of five images of the new task with four classes, as teacher and student might have them.
     old = [[0.30, 0.27, 0.24, 0.22], [0.25, 0.26, 0.27, 0.23], [0.24, 0.25, 0.29, 0.26], [0.26, 0.23, 0.25, 0.27],
            [0.27, 0.28, 0.24, 0.25]]  # fmt: skip
     new = [[0.33, 0.25, 0.22, 0.21], [0.23, 0.31, 0.25, 0.22], [0.22, 0.24, 0.33, 0.24], [0.23, 0.22, 0.24, 0.32],
@@ -110,7 +110,7 @@ def lwf() -> Sheet:
                 sheet.box(
                     (left + column * side, top), (side - 3, side - 3), colour, opacity=0.1 + 0.9 * share, radius=3
                 )
-    sheet.words((84, 150), "pictures of", "soft", 13, "end")
+    sheet.words((84, 150), "images of", "soft", 13, "end")
     sheet.words((84, 168), "the new task", "soft", 13, "end")
     for row in (0, 2, 4):
         y = 58 + row * side + 17
@@ -125,7 +125,7 @@ def lwf() -> Sheet:
         )
     sheet.line([(96 + 4 * side, 272), (450 - 8, 272)], "ink", 1.5, arrow=True)
     sheet.line([(450 - 8, 272), (96 + 4 * side, 272)], "ink", 1.5, arrow=True)
-    sheet.words((346, 292), "D^{T}, column by column: over the pictures of a batch", anchor="middle", size=14)
+    sheet.words((346, 292), "D^{T}, column by column: over the images of a batch", anchor="middle", size=14)
     sheet.words((350, 314), "shades: softmax(100 · cosine / T), T = 2", "soft", 13, "middle")
     return sheet
 
@@ -141,7 +141,7 @@ def icarl() -> Sheet:
     def place(at: Point) -> Point:
         return 30 + 270 * at[0], 300 - 250 * at[1]
 
-    sheet.words((165, 26), "herding: pictures of one class", "ink", 15, "middle", bold=True)
+    sheet.words((165, 26), "herding: images of one class", "ink", 15, "middle", bold=True)
     sheet.box((30, 40), (280, 250))
     for number, at in enumerate(cloud):
         if number not in chosen:
@@ -155,7 +155,7 @@ def icarl() -> Sheet:
     sheet.line([(x, y - 9), (x, y + 9)], "student", 3)
     sheet.words((170, 308), "each next one brings the mean of the", "soft", 13, "middle")
     sheet.words((170, 325), "chosen closest to that of all (+)", "soft", 13, "middle")
-    sheet.words((535, 26), "memory of K pictures after each task", "ink", 15, "middle", bold=True)
+    sheet.words((535, 26), "memory of K images after each task", "ink", 15, "middle", bold=True)
     colours = ("third", "student", "teacher", "soft")
     for tasks in range(1, 5):
         left, height = 380 + 84 * (tasks - 1), 224
@@ -194,7 +194,7 @@ def zscl() -> Sheet:
     sheet.words((360, 26), "dots: weights at the start, at every 100th step and at the end", "ink", 15, "middle")
     sheet.words(
         (360, 312),
-        "and at every step the pretrained model teaches, on reference pictures and texts",
+        "and at every step the pretrained model teaches, on reference images and texts",
         "soft",
         13,
         "middle",
@@ -259,7 +259,7 @@ def moe() -> Sheet:
 
 
 def gift() -> Sheet:
-    """Prompts that become pictures, which of them belong together, and springs of different strength."""
+    """Prompts that become images, which of them belong together, and springs of different strength."""
     sheet = Sheet("gift", 720, 340)
     sheet.words((110, 24), "pairs made from names", "ink", 15, "middle", bold=True)
     names = ("a photo of a rose.", "a photo of a bus.", "a photo of a rose.", "a photo of a cat.", "a photo of a pie.")
@@ -274,9 +274,9 @@ def gift() -> Sheet:
     sheet.words((110, 330), "before, and of the reference set", "soft", 13, "middle")
     left, side = 268, 42
     sheet.words((left + 2.5 * side, 24), "who belongs to whom", "ink", 15, "middle", bold=True)
-    for row, picture in enumerate(names):
+    for row, image in enumerate(names):
         for column, text in enumerate(names):
-            share = (picture == text) / names.count(text)
+            share = (image == text) / names.count(text)
             sheet.box((left + column * side, 48 + row * side), (side - 4, side - 4), "student" if share else "panel",
                       opacity=0.3 + 0.7 * share if share else 1, radius=3)  # fmt: skip
             if share:
@@ -324,16 +324,16 @@ def snd() -> Sheet:
     sheet.words((at(0.57, 0)[0], at(0, 0.3)[1]), "1 − q: pretrained model", "third", 15, "middle", bold=True)
     sheet.words(
         (left + width / 2, 314),
-        "δ: how far the two teachers are apart on a reference picture",
+        "δ: how far the two teachers are apart on a reference image",
         size=14,
         anchor="middle",
     )
     sheet.words((left + width / 2, 28), "q = σ(6 · (δ − 0.2))", size=15, anchor="middle", bold=True)
     x = 516
     for y, words, colour in (
-        (76, "They agree: the picture is", "ink"), (95, "like nothing learned since.", "ink"),
+        (76, "They agree: the image is", "ink"), (95, "like nothing learned since.", "ink"),
         (116, "Stay near the pretrained", "third"), (135, "model, weight 0.5.", "third"),
-        (178, "They differ: the picture", "ink"), (197, "is like a task that was", "ink"),
+        (178, "They differ: the image", "ink"), (197, "is like a task that was", "ink"),
         (216, "learned. Stay near the", "teacher"), (235, "previous model, weight 9.", "teacher"),
     ):  # fmt: skip
         sheet.words((x, y), words, colour, 14)

@@ -2,8 +2,8 @@
 
 A prepared folder holds
 
-* ``images.npy``: uint8, N x size x size x 3; labelled pictures, then unlabelled ones, then drawings,
-* ``arrays.npz``: the tokenised texts and which of them belong to which picture (see `Prepared`),
+* ``images.npy``: uint8, N x size x size x 3; labelled images, then unlabelled ones, then drawings,
+* ``arrays.npz``: the tokenised texts and which of them belong to which image (see `Prepared`),
 * ``bpe_nano.txt.gz``: the merges of the student's tokenizer,
 * ``prepared.json``: counts and settings, ``texts.json``: the texts in the order of the token tables.
 
@@ -32,7 +32,7 @@ from PIL import Image
 TEMPLATES = (
     "a photo of a {}.",
     "a photo of the {}.",
-    "a picture of a {}.",
+    "an image of a {}.",
     "an image of {}.",
     "a small photo of a {}.",
     "a close-up photo of a {}.",
@@ -57,13 +57,13 @@ class Sources:
 
     Attributes:
         corpora: ``corpus.npz`` files (``bytes`` and ``offsets``), each with a ``corpus.json`` beside it.
-        zips: Annotated zips; their training pictures are used.
-        zip_labels: Use the zips' class names too. Without it the pictures only serve distillation.
+        zips: Annotated zips; their training images are used.
+        zip_labels: Use the zips' class names too. Without it the images only serve distillation.
         caption_sources: Corpus sources whose texts are whole sentences and take no template.
         drawn: Number of drawings.
-        renderer: ``module:function`` that draws picture `index` and returns it with its captions.
+        renderer: ``module:function`` that draws image `index` and returns it with its captions.
         seed: Seed of the drawings and of the word mixes.
-        size: Side of the square pictures.
+        size: Side of the square images.
     """
 
     corpora: tuple[Path, ...] = ()
@@ -81,13 +81,13 @@ class Prepared:
     """A prepared folder in memory.
 
     Attributes:
-        images: All pictures: `labelled`, then `unlabelled`, then `drawn` of them.
+        images: All images: `labelled`, then `unlabelled`, then `drawn` of them.
         tokens: Texts for the student, one row a text.
         teacher_tokens: The same texts for the teacher.
         kind: NAME (in a template), CAPTION, DRAWN (a drawing's caption) or MIX for each text.
         group: What each text says, whatever the template; -1 for word mixes.
-        rows: Rows of the texts, picture by picture.
-        start: Where in `rows` the texts of a labelled or drawn picture begin.
+        rows: Rows of the texts, image by image.
+        start: Where in `rows` the texts of a labelled or drawn image begin.
         count: How many texts it has.
         meanings: The distinct groups of its texts, padded with PAD.
     """
@@ -143,7 +143,7 @@ class TextTable:
 
 
 def decode(content: bytes, size: int) -> Pixels:
-    """Decode one picture; one of another size is resized by its short side and cropped at the centre."""
+    """Decode one image; one of another size is resized by its short side and cropped at the centre."""
     with Image.open(io.BytesIO(content)) as opened:
         image = opened.convert("RGB")
     if image.size != (size, size):
@@ -156,12 +156,12 @@ def decode(content: bytes, size: int) -> Pixels:
 
 
 def decode_chunk(contents: Sequence[bytes], size: int) -> Pixels:
-    """Decode several pictures (one piece of work for a process)."""
+    """Decode several images (one piece of work for a process)."""
     return np.stack([decode(content, size) for content in contents])
 
 
 def render_chunk(indices: range, renderer: str, seed: int, size: int) -> tuple[Pixels, list[tuple[str, ...]]]:
-    """Draw several pictures (one piece of work for a process)."""
+    """Draw several images (one piece of work for a process)."""
     module, _, name = renderer.partition(":")
     render: Render = getattr(importlib.import_module(module), name)
     drawings = [render(index, seed=seed, size=size) for index in indices]
@@ -197,25 +197,25 @@ def chunks(items: Sequence[T], length: int = 512) -> Iterator[Sequence[T]]:
 
 
 def read_corpus(path: Path) -> tuple[list[bytes], list[dict[str, Any]]]:
-    """Encoded pictures and their entries (`text`, `source`)."""
+    """Encoded images and their entries (`text`, `source`)."""
     with np.load(path) as stored:
         content, offsets = stored["bytes"].tobytes(), stored["offsets"].tolist()
     entries: list[dict[str, Any]] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    pictures = [content[a:b] for a, b in itertools.pairwise(offsets)]
-    if len(pictures) != len(entries):
-        raise ValueError(f"{path.name}: {len(pictures)} pictures but {len(entries)} entries")
-    return pictures, entries
+    images = [content[a:b] for a, b in itertools.pairwise(offsets)]
+    if len(images) != len(entries):
+        raise ValueError(f"{path.name}: {len(images)} images but {len(entries)} entries")
+    return images, entries
 
 
 def read_zip(path: Path, split: str) -> tuple[list[bytes], list[int], list[str]]:
-    """Encoded pictures, labels and class names of one split of an annotated zip."""
+    """Encoded images, labels and class names of one split of an annotated zip."""
     with zipfile.ZipFile(path) as stored:
         annotation = next(name for name in stored.namelist() if name.endswith("_annotations.json"))
         content = json.loads(stored.read(annotation))
         folder = annotation.rpartition("/")[0]
         samples = content["data"][split]
-        pictures = [stored.read(f"{folder}/images/{name}") for name, _ in samples]
-    return pictures, [int(label) for _, label in samples], content["class_names"]
+        images = [stored.read(f"{folder}/images/{name}") for name, _ in samples]
+    return images, [int(label) for _, label in samples], content["class_names"]
 
 
 def word_mixes(texts: Sequence[str], number: int, seed: int) -> list[str]:
@@ -261,7 +261,7 @@ def prepare(
 
     out.mkdir(parents=True, exist_ok=True)
     table = TextTable()
-    texts_of: list[list[int]] = []  # per labelled picture, then per drawing: its texts' rows
+    texts_of: list[list[int]] = []  # per labelled image, then per drawing: its texts' rows
     labelled, unlabelled = _read_real(sources, table, texts_of)
     real = [*labelled, *unlabelled]
     total = len(real) + sources.drawn
@@ -326,26 +326,26 @@ def prepare(
 
 
 def _read_real(sources: Sources, table: TextTable, texts_of: list[list[int]]) -> tuple[list[bytes], list[bytes]]:
-    """Encoded labelled and unlabelled pictures; the texts of the labelled ones are added to the table."""
+    """Encoded labelled and unlabelled images; the texts of the labelled ones are added to the table."""
     labelled: list[bytes] = []
     unlabelled: list[bytes] = []
     for path in sources.corpora:
-        pictures, entries = read_corpus(path)
-        labelled.extend(pictures)
+        images, entries = read_corpus(path)
+        labelled.extend(images)
         for entry in entries:
             texts_of.append(_rows(table, entry["text"], entry["source"] in sources.caption_sources))
     for path in sources.zips:
-        pictures, labels, names = read_zip(path, "train")
+        images, labels, names = read_zip(path, "train")
         if sources.zip_labels:
-            labelled.extend(pictures)
+            labelled.extend(images)
             texts_of.extend(_rows(table, [names[label]], caption=False) for label in labels)
         else:
-            unlabelled.extend(pictures)
+            unlabelled.extend(images)
     return labelled, unlabelled
 
 
 def _meanings(texts_of: Sequence[Sequence[int]], group: Sequence[int]) -> NDArray[np.int32]:
-    """What the texts of each picture say, each thing once."""
+    """What the texts of each image say, each thing once."""
     distinct = [list(dict.fromkeys(group[row] for row in rows)) for rows in texts_of]
     padded = np.full((len(distinct), max(map(len, distinct), default=1)), PAD, dtype=np.int32)
     for place, own in enumerate(distinct):

@@ -35,7 +35,7 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Task:
-    """Test pictures, their labels and the class names."""
+    """Test images, their labels and the class names."""
 
     name: str
     images: Pixels
@@ -44,22 +44,22 @@ class Task:
 
 
 def zip_tasks(folder: Path, size: int, *, limit: int | None = None, workers: int = 1) -> list[Task]:
-    """The test splits of a folder's annotated zips; zips without test pictures are left out.
+    """The test splits of a folder's annotated zips; zips without test images are left out.
 
-    With `limit`, every k-th picture is taken so that about that many remain.
+    With `limit`, every k-th image is taken so that about that many remain.
     """
     known = {name: place for place, name in enumerate(ORDER)}
     tasks = []
     for path in sorted(folder.glob("*.zip"), key=lambda p: (known.get(p.stem, len(known)), p.stem)):
         try:
-            pictures, labels, names = read_zip(path, "test")
+            files, labels, names = read_zip(path, "test")
         except KeyError:  # no such split
             continue
-        if not pictures:
+        if not files:
             continue
-        stride = max(1, len(pictures) // limit) if limit else 1
-        pictures, labels = pictures[::stride], labels[::stride]
-        images = np.concatenate(list(in_parallel(partial(decode_chunk, size=size), chunks(pictures), workers)))
+        stride = max(1, len(files) // limit) if limit else 1
+        files, labels = files[::stride], labels[::stride]
+        images = np.concatenate(list(in_parallel(partial(decode_chunk, size=size), chunks(files), workers)))
         tasks.append(Task(path.stem, images, np.array(labels), tuple(names)))
     return tasks
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 def positives(meanings: Tensor, said: Tensor) -> Tensor:
-    """Which texts are true of which pictures.
+    """Which texts are true of which images.
 
     Args:
-        meanings: Everything the texts of a picture say, one row a picture, padded with a number no text has.
-        said: What the text drawn for each picture says.
+        meanings: Everything the texts of an image say, one row an image, padded with a number no text has.
+        said: What the text drawn for each image says.
 
     Returns:
-        A boolean matrix, pictures x texts. "A city bus" is true of every city bus in the batch, also of one
+        A boolean matrix, images x texts. "A city bus" is true of every city bus in the batch, also of one
         whose own text names its colour; the reverse need not hold, so the matrix is not symmetric.
     """
     return (meanings[:, None, :] == said[None, :, None]).any(dim=2)
@@ -29,7 +29,7 @@ def contrastive_loss(image: Tensor, text: Tensor, positive: Tensor, scale: Tenso
     Args:
         image: Unit image features, one row a sample.
         text: Unit text features, one row a sample.
-        positive: Which texts are true of which pictures; the diagonal always is.
+        positive: Which texts are true of which images; the diagonal always is.
         scale: Factor on the cosines.
 
     Returns:
@@ -76,8 +76,8 @@ def random_views(
 
     Args:
         images: uint8 images, N x H x W x 3.
-        area: Smallest and largest share of the picture that a crop keeps; its sides differ by up to 4 : 3.
-        flip: Mirror half of the pictures. Off where a text may say "left".
+        area: Smallest and largest share of the image that a crop keeps; its sides differ by up to 4 : 3.
+        flip: Mirror half of the images. Off where a text may say "left".
         jitter: Brightness and contrast change by up to this share. Hues stay: a text may name a colour.
         generator: Source of the randomness, on the images' device.
 
@@ -110,6 +110,6 @@ def random_views(
 
 
 def blend(first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
-    """Pictures mixed in pairs, at least half of each from the first: new inputs for distillation."""
+    """Images mixed in pairs, at least half of each from the first: new inputs for distillation."""
     share = torch.rand(len(first), 1, 1, 1, device=first.device, generator=generator) / 2
     return torch.lerp(first, second, share)

@@ -44,9 +44,9 @@ class Settings:
         steps: Optimiser steps; fewer when `minutes` end first.
         minutes: Time limit, loading and compiling included; the learning rate reaches zero with steps or
             minutes, whichever end first.
-        batch_size: Pictures a step: real ones with texts, drawings, and blends of real ones.
+        batch_size: Images a step: real ones with texts, drawings, and blends of real ones.
         drawn_share: Share of drawings in a batch.
-        blend_share: Share of blended pictures, which only serve image distillation.
+        blend_share: Share of blended images, which only serve image distillation.
         bank_texts: Further texts a step that only serve text distillation.
         lr: Largest learning rate.
         warmup: Share of the run over which the learning rate rises.
@@ -58,9 +58,9 @@ class Settings:
         contrastive_weight: Weight of the contrastive loss.
         drawn_text_weight: Weight of text feature distillation on the drawings' captions. A teacher that never
             saw drawings has nothing to say about them.
-        crop: Area that crops of real pictures keep.
+        crop: Area that crops of real images keep.
         drawn_crop: Area that crops of drawings keep; captions name what a tight crop would lose.
-        jitter: Brightness and contrast jitter of real pictures.
+        jitter: Brightness and contrast jitter of real images.
         flip_drawn: Mirror drawings too. Their captions may say "left".
         max_scale: Upper limit of the logit scale.
         seed: Seed of everything random in the loop.
@@ -180,7 +180,7 @@ class Sampler:
         self.generator = torch.Generator(device).manual_seed(settings.seed)
 
     def sample(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures (real, drawn, blended; in [0, 1]), text rows (real, drawn, bank), and which are true of which."""
+        """Images (real, drawn, blended; in [0, 1]), text rows (real, drawn, bank), and which are true of which."""
         chosen = self.settings
         real = self._distinct(self.labelled, self.n_real)
         drawn = self._distinct(self.drawn, self.n_drawn)
@@ -197,20 +197,20 @@ class Sampler:
         rows = [self._text_rows(real), self._text_rows(drawn + self.labelled)]
         if self.n_bank:
             rows.append(self.bank_rows[self._integers(len(self.bank_rows), self.n_bank)].to(torch.int32))
-        pictures = torch.cat([real, drawn + self.labelled])
+        images = torch.cat([real, drawn + self.labelled])
         said = self.group[torch.cat(rows[:2])]
-        return torch.cat(views), torch.cat(rows), positives(self.meanings[pictures], said)
+        return torch.cat(views), torch.cat(rows), positives(self.meanings[images], said)
 
     def _any_real_view(self) -> Tensor:
         index = self._integers(self.labelled + self.unlabelled, self.n_blend)
         return random_views(self.images[index], self.settings.crop, True, self.settings.jitter, self.generator)
 
-    def _text_rows(self, picture: Tensor) -> Tensor:
-        """One random text of each picture."""
-        count = self.count[picture]
-        uniform = torch.rand(len(picture), device=self.device, generator=self.generator)
+    def _text_rows(self, image: Tensor) -> Tensor:
+        """One random text of each image."""
+        count = self.count[image]
+        uniform = torch.rand(len(image), device=self.device, generator=self.generator)
         offset = torch.minimum((uniform * count).int(), count - 1)
-        return self.rows[self.start[picture] + offset]
+        return self.rows[self.start[image] + offset]
 
     def _distinct(self, total: int, number: int) -> Tensor:
         return torch.randperm(total, device=self.device, generator=self.generator)[:number]

@@ -1,7 +1,7 @@
 """What mkdocs does beside its own work when it makes the site: see mkdocs.yml.
 
 Pages are written for people who read them in the repository. So they link to files outside docs/, have formulas
-between dollars, and pictures as files. Here the first become pages or plain words, formulas become MathML, which
+between dollars, and images as files. Here the first become pages or plain words, formulas become MathML, which
 browsers draw without any script, and drawings are put into the page, so that they follow its light or dark colours.
 """
 

@@ -28,12 +28,12 @@ USAGE = """usage: tasso COMMAND [options]
   sweep     many runs: methods × sequences × seeds × options, on this machine or on a cluster
   paper     the runs behind the paper's tables and figures, on any benchmark, and the tables
   report    tables, figures and an HTML page from run folders
-  classify  what a run's model says about pictures
-  serve     a local page: drop a picture, see what the models before and after each task say
+  classify  what a run's model says about images
+  serve     a local page: drop an image, see what the models before and after each task say
   export    a run's model, or any other, for open_clip, transformers, TorchScript or ONNX
   merge     the weights between two models, and the accuracy along the way
   data      prepare: get the paper's data sets; check: look through a benchmark's data; pack: decode it once
-  bench     speed of steps, pictures, evaluation and whole sequences, with random weights
+  bench     speed of steps, images, evaluation and whole sequences, with random weights
   demo      the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks
 
 tasso COMMAND --help shows a command's options; tasso --version the version.

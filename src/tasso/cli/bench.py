@@ -26,7 +26,7 @@ def bench(words: list[str]) -> None:
     what = words[0] if words and not words[0].startswith("-") else ""
     if what and what not in BENCHES:
         raise ConfigError(f"bench: no {what!r}. There are: {', '.join(BENCHES)}")
-    parser = new_parser(f"tasso bench {what or '|'.join(BENCHES)}", "Speed with random weights on random pictures.")
+    parser = new_parser(f"tasso bench {what or '|'.join(BENCHES)}", "Speed with random weights on random images.")
     parser.add_argument("--quick", type=bool, default=False, help="nano and a few steps: a minute on two CPU cores")
     parser.add_argument("--reference", type=bool, default=False, help="time the plain recipe of TASSO's authors too")
     parser.add_argument("--eager", type=bool, default=False, help="time steps neither compiled nor recorded too")

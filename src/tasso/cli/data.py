@@ -1,4 +1,4 @@
-"""Commands about pictures on disk: data prepare, data check, data pack."""
+"""Commands about images on disk: data prepare, data check, data pack."""
 
 from __future__ import annotations
 
@@ -82,10 +82,8 @@ def data_check(words: list[str]) -> None:
     """tasso data check"""
     from tasso.report.data_check import check, report_lines
 
-    parser = new_parser(
-        "tasso data check", "Sizes, pictures and class names of a benchmark; with a model, its accuracy."
-    )
-    parser.add_argument("--quick", type=bool, default=False, help="do not decode the pictures")
+    parser = new_parser("tasso data check", "Sizes, images and class names of a benchmark; with a model, its accuracy.")
+    parser.add_argument("--quick", type=bool, default=False, help="do not decode the images")
     parser.add_argument("--tolerance", type=float, default=0.5, help="points that an accuracy may be off [0.5]")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
     add_run_options(parser, CHECK_OPTIONS)
@@ -107,7 +105,7 @@ def data_pack(words: list[str]) -> None:
     from tasso.data import load_sequence
     from tasso.data.images import open_packs, thread_pool
 
-    parser = new_parser("tasso data pack", "Decode each picture of a benchmark once: training, test and reference.")
+    parser = new_parser("tasso data pack", "Decode each image of a benchmark once: training, test and reference.")
     parser.add_argument("--verify", type=bool, default=False, help="compare all packed pixels with their checksums")
     add_run_options(parser, DATA_OPTIONS)
     values = parsed(parser, words, flags=["--verify", *flags_of(RunConfig)])
@@ -120,9 +118,9 @@ def data_pack(words: list[str]) -> None:
     with_reference = config.tasks is None or config.reference is not None
     packs.packed(load_sequence(config, with_reference=with_reference), verify=values["verify"])
     if not packs.reports:
-        print(f"{config.benchmark}: its pictures are drawn by code, there is nothing to pack")
+        print(f"{config.benchmark}: its images are drawn by code, there is nothing to pack")
         return
     width = max(len(report.name) for report in packs.reports)
-    print(f"{'set':{width}}  pictures  left out           bytes  seconds")
+    print(f"{'set':{width}}  images  left out           bytes  seconds")
     for r in packs.reports:
-        print(f"{r.name:{width}}  {r.pictures:8}  {r.left_out:8}  {r.bytes:14}  {r.seconds:7.1f}")
+        print(f"{r.name:{width}}  {r.images:8}  {r.left_out:8}  {r.bytes:14}  {r.seconds:7.1f}")

@@ -50,12 +50,12 @@ FULL_PLANS = ("main", "matrices", "alignment", "datasets", "sequences")
 INTRO = (
     "A small CLIP model learns drawn image-classification tasks one after the other. After each task it is "
     "tested on all of them: those it has learned, to see what it forgot, and those still to come, to see what "
-    "is left of its zero-shot ability. All pictures are drawn by code."
+    "is left of its zero-shot ability. All images are drawn by code."
 )
 
 
 def demo_config(method: str, out: Path, seed: int) -> RunConfig:
-    """The demo's run of one method; both get the same steps and pictures."""
+    """The demo's run of one method; both get the same steps and images."""
     hyper: dict[str, Any] = {"name": method, **({"rank": RANK} if method == "tasso" else {})}
     shared = {"benchmark": "atlas", "model": "nano", "seed": seed}
     return from_dict({**shared, **QUICK, "method": hyper, "label": METHODS[method].title, "out": str(out / method)})
@@ -129,7 +129,7 @@ def _value(metrics: Mapping[str, float | None], key: str) -> float:
 
 
 def gallery(tasks: Sequence[str]) -> Gallery:
-    """One picture a class, as the model sees it."""
+    """One image a class, as the model sees it."""
     return {
         name: [
             (class_name, _png(atlas.render(name, label, 0, split="test")))

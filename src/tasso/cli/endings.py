@@ -1,6 +1,6 @@
 """How a command ends: which exit code, and what is said. The only place that turns errors into words.
 
-0: done. 1: done, and what was asked is not so (a budget broken, a picture skipped, a run of a sweep failed).
+0: done. 1: done, and what was asked is not so (a budget broken, an image skipped, a run of a sweep failed).
 2: something the user gave cannot work. 70: a fault of tasso itself. 130: stopped by Ctrl-C.
 """
 

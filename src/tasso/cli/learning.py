@@ -46,7 +46,7 @@ def _print_run(folder: Path) -> None:
     for setting in SETTINGS:
         print_table(summary_table([result], setting))
     print(f"results: {folder / 'results.json'}")
-    log.info("next: tasso classify %s PICTURE, tasso serve %s, tasso report %s --html PAGE", folder, folder, folder)
+    log.info("next: tasso classify %s IMAGE, tasso serve %s, tasso report %s --html PAGE", folder, folder, folder)
 
 
 def evaluate(words: list[str]) -> None:
@@ -78,7 +78,7 @@ def _print_rows(result: dict[str, Any]) -> None:
         print(f"{name:{width}}  {mtil:6.2f}  {mcil:6.2f}")
     mean = [sum(result[setting]) / len(result["tasks"]) for setting in ("mtil", "mcil")]
     print(f"{'mean':{width}}  {mean[0]:6.2f}  {mean[1]:6.2f}")
-    log.info("In percent. MTIL: among the classes of the picture's own task; MCIL: among those of all tasks above")
+    log.info("In percent. MTIL: among the classes of the image's own task; MCIL: among those of all tasks above")
 
 
 def metrics(words: list[str]) -> None:

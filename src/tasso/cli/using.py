@@ -26,29 +26,29 @@ log = logging.getLogger("tasso")
 
 
 def classify(words: list[str]) -> None:
-    """tasso classify RUN PICTURE …"""
-    from tasso.data.images.files import find_pictures
+    """tasso classify RUN IMAGE …"""
+    from tasso.data.images.files import find_images
     from tasso.evaluation.predict import MEANING
     from tasso.progress import progress
     from tasso.training.run import Run
 
-    parser = new_parser("tasso classify", "What a run's model says about pictures.")
+    parser = new_parser("tasso classify", "What a run's model says about images.")
     parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("pictures", type=str, nargs="+", help="files, folders or patterns")
+    parser.add_argument("images", type=str, nargs="+", help="files, folders or patterns")
     parser.add_argument("--task", type=str | None, default=None, help="choose among this task's classes [all tasks']")
     parser.add_argument("--classes", type=str | None, default=None, help="choose among these names, with commas")
     add_after(parser)
-    parser.add_argument("--top", type=int, default=5, help="guesses a picture [5]")
-    parser.add_argument("--json", type=bool, default=False, help="print one JSON object a picture")
+    parser.add_argument("--top", type=int, default=5, help="guesses an image [5]")
+    parser.add_argument("--json", type=bool, default=False, help="print one JSON object an image")
     parser.add_argument(
         "--unreadable", type=Literal["skip", "error"], default="skip",
-        help="files that are no pictures: go on and exit with 1, or stop at the first [skip]",
+        help="files that are no images: go on and exit with 1, or stop at the first [skip]",
     )  # fmt: skip
     add_device(parser)
     values = parsed(parser, words, flags=["--json"])
     trained = Run(values["run"], after=values["after"], device=values["device"])
     among = trained.candidates(values["task"], split_words(values["classes"]))
-    files = find_pictures(values["pictures"])
+    files = find_images(values["images"])
     # A bar in the terminal takes standard output for itself while it is there: what is printed goes around it, and
     # where both are the same terminal it waits.
     output, lines, unreadable = sys.stdout, list[str](), 0
@@ -64,7 +64,7 @@ def classify(words: list[str]) -> None:
         print(*lines, sep="\n")
     log.info("%s; %s. %s", trained.stage, among, MEANING)
     if unreadable:
-        print(f"tasso: {unreadable} of {len(files)} files could not be read as pictures", file=sys.stderr)
+        print(f"tasso: {unreadable} of {len(files)} files could not be read as images", file=sys.stderr)
         sys.exit(1)
 
 
@@ -72,7 +72,7 @@ def serve(words: list[str]) -> None:
     """tasso serve RUN"""
     from tasso.serve import serve_run
 
-    parser = new_parser("tasso serve", "A local page that shows what a run's models say about a picture.")
+    parser = new_parser("tasso serve", "A local page that shows what a run's models say about an image.")
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--host", type=str, default="127.0.0.1", help="address to listen on [127.0.0.1: this machine]")
     parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one [8000]")

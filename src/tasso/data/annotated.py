@@ -17,7 +17,7 @@ SPLITS = ("train", "val", "test")
 
 
 class FolderSource:
-    """Pictures below a folder."""
+    """Images below a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -44,7 +44,7 @@ class FolderSource:
 
 
 class ZipSource:
-    """Pictures inside a zip, read straight from it. ZipFile serialises the readers of several threads itself."""
+    """Images inside a zip, read straight from it. ZipFile serialises the readers of several threads itself."""
 
     def __init__(self, archive: Path, opened: zipfile.ZipFile, prefix: str) -> None:
         self.archive, self.zip, self.prefix = archive, opened, prefix
@@ -85,17 +85,17 @@ def read_annotated(root: Path, name: str, prefix: str | None = None) -> Task:
 
 
 def check_files(images: ImageSet, what: str) -> None:
-    """Every picture is there; the error names the first that is not and counts the rest."""
+    """Every image is there; the error names the first that is not and counts the rest."""
     if missing := images.source.missing(images.keys):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise DataError(f"{what}: picture missing: {images.source.describe(missing[0])}{more}")
+        raise DataError(f"{what}: image missing: {images.source.describe(missing[0])}{more}")
 
 
 PREPARE = "The data sets of the paper (mtil) are made ready by tasso data prepare all --root"
 
 
 def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
-    """Picture source, text of the annotation file, and that file's name for messages.
+    """Image source, text of the annotation file, and that file's name for messages.
 
     A folder goes before a zip, if it has annotations: an unpacked copy may have been mended by hand.
     """

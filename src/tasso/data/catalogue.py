@@ -14,7 +14,7 @@ import numpy as np
 from tasso.config import RunConfig, read_templates
 from tasso.data import drawn
 from tasso.data.annotated import PREPARE, check_files, read_annotated
-from tasso.data.readers import few, load_own, pictures_below
+from tasso.data.readers import few, images_below, load_own
 from tasso.data.sequences import order
 from tasso.data.task import ImageSet, Task, TaskSequence
 from tasso.errors import ConfigError, DataError
@@ -46,7 +46,7 @@ class DataSet:
         expected = (self.classes, self.train, self.test)
         if check_counts and found != expected:
             raise DataError(
-                f"{self.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test pictures, "
+                f"{self.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test images, "
                 f"found {found[0]}, {found[1]} and {found[2]} in {root}. Use --check-counts false to go on with these"
             )
         return task
@@ -55,7 +55,7 @@ class DataSet:
 @dataclass(frozen=True)
 class Benchmark:
     """A catalogue entry. `load_task` and `load_reference` take the data root and whether to check counts; the latter
-    gives the pictures and the class names of their data set. `data_sets` are the tasks' in order, with their sizes."""
+    gives the images and the class names of their data set. `data_sets` are the tasks' in order, with their sizes."""
 
     name: str
     summary: str
@@ -144,16 +144,16 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
         for split in ("train", "test"):
             images: ImageSet = getattr(task, split)
             if not len(images):
-                raise DataError(f"task {task.name!r} has no {split} pictures")
+                raise DataError(f"task {task.name!r} has no {split} images")
             check_files(images, f"task {task.name!r}, {split}")
     sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
-    pictures, class_names = _load_reference(config)
-    pictures = subset(pictures, config)
-    check_files(pictures, "reference images")
+    reference, class_names = _load_reference(config)
+    reference = subset(reference, config)
+    check_files(reference, "reference images")
     texts = read_texts(config.reference_texts) if config.reference_texts else ()
-    return dataclasses.replace(sequence, reference=pictures, reference_names=class_names, reference_texts=texts)
+    return dataclasses.replace(sequence, reference=reference, reference_names=class_names, reference_texts=texts)
 
 
 def task_order(config: RunConfig) -> list[str]:
@@ -205,11 +205,11 @@ def _benchmark(name: str, key: str) -> Benchmark:
 
 
 def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
-    """Pictures, and the class names of their data set if it has any."""
+    """Images, and the class names of their data set if it has any."""
     if config.reference is None and config.tasks:
         raise ConfigError(
             "reference: this method looks at reference images, and own tasks bring none. Give --reference: a folder of "
-            f"any pictures, the more varied the better; or a benchmark whose it shall take ({', '.join(BENCHMARKS)})"
+            f"any images, the more varied the better; or a benchmark whose it shall take ({', '.join(BENCHMARKS)})"
         )
     name = config.reference or config.benchmark
     if name in BENCHMARKS:
@@ -223,7 +223,7 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
             f"reference: {name!r} is neither a folder nor a benchmark. Benchmarks: {', '.join(BENCHMARKS)}"
         )
     try:
-        source, keys = pictures_below(folder)
+        source, keys = images_below(folder)
     except DataError as error:
         raise DataError(f"reference: {error}") from None
     return ImageSet(source, tuple(keys), np.zeros(len(keys), dtype=np.int64)), ()
@@ -242,7 +242,7 @@ def read_texts(path: Path) -> tuple[str, ...]:
 
 
 def first_of_each(images: ImageSet, count: int) -> ImageSet:
-    """The first `count` pictures of each class, in their order."""
+    """The first `count` images of each class, in their order."""
     seen: Counter[int] = Counter()
     chosen = []
     for place, label in enumerate(images.labels.tolist()):

@@ -1,4 +1,4 @@
-"""The atlas benchmark as tasks: pictures are drawn when they are read."""
+"""The atlas benchmark as tasks: images are drawn when they are read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def task_names() -> tuple[str, ...]:
 
 
 def sizes(name: str) -> tuple[int, int, int]:
-    """Classes, training and test pictures of a domain."""
+    """Classes, training and test images of a domain."""
     classes = len(atlas.DOMAINS[name].class_names)
     return classes, classes * PER_CLASS["train"], classes * PER_CLASS["test"]
 

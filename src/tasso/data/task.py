@@ -1,4 +1,4 @@
-"""What there is to learn: a named set of classes with pictures."""
+"""What there is to learn: a named set of classes with images."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ Array = npt.NDArray[Any]
 
 
 class Source(Protocol):
-    """Where pictures come from: a folder, a zip, or code that draws them."""
+    """Where images come from: a folder, a zip, or code that draws them."""
 
     def read(self, key: str) -> bytes | Array:
-        """An encoded picture, or its pixels (height × width × 3, uint8). Safe to call from several threads."""
+        """An encoded image, or its pixels (height × width × 3, uint8). Safe to call from several threads."""
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        """Those of the keys that have no picture."""
+        """Those of the keys that have no image."""
 
     def describe(self, key: str) -> str:
-        """How to name this picture to a person."""
+        """How to name this image to a person."""
 
 
 @runtime_checkable
 class Stamped(Protocol):
-    """A source that tells cheaply whether its pictures have changed. Only such pictures are packed."""
+    """A source that tells cheaply whether its images have changed. Only such images are packed."""
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
-        """For each key a text that is another one when its picture has changed."""
+        """For each key a text that is another one when its image has changed."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Pictures with labels; for reference images the labels are not used.
+    """Images with labels; for reference images the labels are not used.
 
     Attributes:
-        source: where the pictures are read from.
+        source: where the images are read from.
         keys: their names there.
-        labels: the number of each picture's class, from 0.
+        labels: the number of each image's class, from 0.
     """
 
     source: Source
@@ -53,7 +53,7 @@ class ImageSet:
         return len(self.keys)
 
     def subset(self, indices: npt.NDArray[np.int64]) -> ImageSet:
-        """The pictures at these places, in this order."""
+        """The images at these places, in this order."""
         return ImageSet(self.source, tuple(self.keys[i] for i in indices), self.labels[indices])
 
     def checksum(self) -> str:
@@ -63,7 +63,7 @@ class ImageSet:
 
 
 class JoinedSource:
-    """Pictures from several sources; keys begin with the number of the source and a colon."""
+    """Images from several sources; keys begin with the number of the source and a colon."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = tuple(sources)
@@ -80,7 +80,7 @@ class JoinedSource:
         return source.describe(rest)
 
     def find(self, key: str) -> tuple[Source, str]:
-        """The source that holds this picture, and its key there."""
+        """The source that holds this image, and its key there."""
         number, _, rest = key.partition(":")
         return self.sources[int(number)], rest
 
@@ -99,9 +99,9 @@ class Task:
     Attributes:
         name: its name.
         class_names: by label.
-        train: pictures to learn from.
+        train: images to learn from.
         val: read and not used.
-        test: pictures that accuracies are measured on.
+        test: images that accuracies are measured on.
         templates: prompts of its own; empty: the run's.
     """
 
@@ -117,8 +117,8 @@ class Task:
         return self.templates or tuple(usual)
 
     def contents(self) -> dict[str, Any]:
-        """How many classes and pictures it has, and a checksum of class names, labels and keys: another one when
-        pictures have come or gone. Their bytes are not looked at."""
+        """How many classes and images it has, and a checksum of class names, labels and keys: another one when
+        images have come or gone. Their bytes are not looked at."""
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
         for images in (self.train, self.val, self.test):
             digest.update(images.checksum().encode())
@@ -149,4 +149,4 @@ class TaskSequence:
         if self.reference is None:
             return {"tasks": found}
         checksum = self.reference.checksum()[:16]
-        return {"tasks": found, "reference": {"pictures": len(self.reference), "checksum": checksum}}
+        return {"tasks": found, "reference": {"images": len(self.reference), "checksum": checksum}}

@@ -23,7 +23,7 @@ class Rows:
 
     mtil: list[float | None]
     mcil: list[float | None]
-    # Distances between pictures and texts, task by task, if they were asked for and there is one text a class.
+    # Distances between images and texts, task by task, if they were asked for and there is one text a class.
     alignment: list[dict[str, Any]] | None = None
 
     def settings(self) -> dict[str, list[float | None]]:
@@ -50,8 +50,8 @@ def accuracy_rows(
     groups = [task.class_names for task in tasks]
     prompts = [task.prompts(templates) for task in tasks]
     rows, distances, offset = Rows([], []), list[dict[str, Any]](), 0
-    for task, pictures in zip(tasks, pixels, strict=True):
-        embedded = inference.embed_all(pictures, batch_size, on_progress)
+    for task, images in zip(tasks, pixels, strict=True):
+        embedded = inference.embed_all(images, batch_size, on_progress)
         scores = inference.scores(embedded, groups, prompts)
         labels = torch.from_numpy(task.test.labels).to(scores.device)
         own = scores[:, offset : offset + len(task.class_names)]

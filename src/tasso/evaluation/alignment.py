@@ -1,4 +1,4 @@
-"""How far pictures lie from the texts of their classes: the distances 1 − cosine, summed up small enough to be kept."""
+"""How far images lie from the texts of their classes: the distances 1 − cosine, summed up small enough to be kept."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DIGITS = 6
 
 
 def alignment(features: Tensor, texts: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Distances of pictures, and of the classes' mean pictures, from the texts of their classes.
+    """Distances of images, and of the classes' mean images, from the texts of their classes.
 
     Args:
-        features: unit vectors, one row a picture.
+        features: unit vectors, one row an image.
         texts: unit vectors, one row a class.
-        labels: the row of `texts` that each picture belongs to.
+        labels: the row of `texts` that each image belongs to.
     """
     own = texts[labels]
     distances = 1 - (features.double() * own.double()).sum(-1)
@@ -43,7 +43,7 @@ def _summary(distances: npt.NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _prototypes(features: Tensor, texts: Tensor, labels: Tensor) -> list[float | None]:
-    """The paper's version: one distance a class, between its text and the mean of its pictures. None: no picture."""
+    """The paper's version: one distance a class, between its text and the mean of its images. None: no image."""
     sums = torch.zeros(texts.shape, dtype=torch.float64, device=features.device)
     sums.index_add_(0, labels, features.double())
     cosines = torch.nn.functional.cosine_similarity(sums, texts.double(), dim=-1)

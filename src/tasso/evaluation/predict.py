@@ -1,4 +1,4 @@
-"""What a model says about pictures: the likeliest of some classes, with probabilities."""
+"""What a model says about images: the likeliest of some classes, with probabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasso.data.images.files import read_picture
+from tasso.data.images.files import read_image
 from tasso.data.images.transforms import normalise, resize_and_centre
 from tasso.data.task import Array
 from tasso.errors import ConfigError, DataError, ModelError
@@ -20,14 +20,14 @@ from tasso.models.inference import Inference
 BATCH = 64
 
 MEANING = (
-    "The probabilities are a softmax over these classes alone, so they add up to 100 %. A picture of something else is "
+    "The probabilities are a softmax over these classes alone, so they add up to 100 %. An image of something else is "
     "shared out among them all the same."
 )
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One guess about one picture.
+    """One guess about one image.
 
     Attributes:
         class_name: the class.
@@ -93,18 +93,18 @@ class Guesser:
     ) -> None:
         self.inference, self.templates, self.own = inference, tuple(templates), dict(own or {})
 
-    def guess(self, pictures: Sequence[Array], among: Candidates, top: int = 1) -> list[list[Prediction]]:
-        """The `top` likeliest classes of each picture, the likeliest first."""
+    def guess(self, images: Sequence[Array], among: Candidates, top: int = 1) -> list[list[Prediction]]:
+        """The `top` likeliest classes of each image, the likeliest first."""
         if top < 1:
             raise ConfigError(f"top: must be at least 1, not {top}")
         size = 1 if self.inference.shares_decisions else BATCH
-        parts = [pictures[start : start + size] for start in range(0, len(pictures), size)]
+        parts = [images[start : start + size] for start in range(0, len(images), size)]
         return [guess for part in parts for guess in self._guess_batch(part, among, top)]
 
-    def _guess_batch(self, pictures: Sequence[Array], among: Candidates, top: int) -> list[list[Prediction]]:
+    def _guess_batch(self, images: Sequence[Array], among: Candidates, top: int) -> list[list[Prediction]]:
         names = [name for group in among.groups for name in group]
         owners = [task for task, group in zip(among.tasks, among.groups, strict=True) for _ in group]
-        seen = torch.cat([self._view(picture) for picture in pictures])
+        seen = torch.cat([self._view(image) for image in images])
         templates = [self.own.get(task, self.templates) for task in among.tasks]
         scores = self.inference.scores(self.inference.embed(seen), among.groups, templates)
         probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)
@@ -116,10 +116,10 @@ class Guesser:
             for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
-    def _view(self, picture: Array) -> Tensor:
-        """One picture as evaluation sees it."""
+    def _view(self, image: Array) -> Tensor:
+        """One image as evaluation sees it."""
         clip = self.inference.clip
-        pixels = torch.from_numpy(picture).permute(2, 0, 1)[None].to(clip.device)
+        pixels = torch.from_numpy(image).permute(2, 0, 1)[None].to(clip.device)
         return normalise(resize_and_centre(pixels, clip.preprocess), clip.preprocess)
 
 
@@ -134,8 +134,8 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """For one line of JSON."""
         if self.error:
-            return {"picture": str(self.file), "error": self.error}
-        return {"picture": str(self.file), "predictions": [guess.to_dict() for guess in self.guesses]}
+            return {"image": str(self.file), "error": self.error}
+        return {"image": str(self.file), "predictions": [guess.to_dict() for guess in self.guesses]}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -147,23 +147,23 @@ class Answer:
 def answers(
     guesser: Guesser, files: Sequence[Path], among: Candidates, top: int, pool: ThreadPoolExecutor, *, skip: bool
 ) -> Iterator[Answer]:
-    """One answer a file, in their order, batch by batch. A file that is no picture is an error, or skipped."""
+    """One answer a file, in their order, batch by batch. A file that is no image is an error, or skipped."""
 
     def read(file: Path) -> Array | DataError:
         try:
-            return read_picture(file)
+            return read_image(file)
         except DataError as error:
             return error
 
     for start in range(0, len(files), BATCH):
         batch = files[start : start + BATCH]
         read_now = list(pool.map(read, batch))
-        pictures = [picture for picture in read_now if not isinstance(picture, DataError)]
-        guesses = iter(guesser.guess(pictures, among, top) if pictures else [])
-        for file, picture in zip(batch, read_now, strict=True):
-            if not isinstance(picture, DataError):
+        images = [image for image in read_now if not isinstance(image, DataError)]
+        guesses = iter(guesser.guess(images, among, top) if images else [])
+        for file, image in zip(batch, read_now, strict=True):
+            if not isinstance(image, DataError):
                 yield Answer(file, tuple(next(guesses)))
             elif skip:
-                yield Answer(file, error=str(picture).removeprefix(f"{file}: "))
+                yield Answer(file, error=str(image).removeprefix(f"{file}: "))
             else:
-                raise picture
+                raise image

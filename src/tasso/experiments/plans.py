@@ -281,10 +281,10 @@ _PLANS = (
         (TASSO,), seeds_of="plan",
     ),
     Plan(
-        "alignment", "Cosine distances between class texts and pictures after the last task", "figure",
+        "alignment", "Cosine distances between class texts and images after the last task", "figure",
         ("fig:cosine_dist", "fig:boxplot"), (TASSO, SND), seeds_of="plan",
     ),
-    Plan("datasets", "Classes, training and test pictures of each data set", "table", ("tab:dsets",)),
+    Plan("datasets", "Classes, training and test images of each data set", "table", ("tab:dsets",)),
     Plan("sequences", "The eight sequences", "table", ("tab:seqs",)),
     Plan(
         "projector", "Does the learned subspace matter?", "table", (),

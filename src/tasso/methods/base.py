@@ -56,8 +56,8 @@ class TaskInfo:
         templates: prompts with `{}` for a class name.
         seed: the run's.
         steps: how many it is learned for.
-        train: its training pictures.
-        read: reads other pictures; the second argument says to people what they are.
+        train: its training images.
+        read: reads other images; the second argument says to people what they are.
         seen: all tasks up to this one, in their order.
     """
 
@@ -79,11 +79,11 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Pictures a method asks for beside the task's own.
+    """Images a method asks for beside the task's own.
 
     Attributes:
-        name: `reference` are the run's reference images, `current` the task's training pictures once more; every other
-            name is one that the method's `pictures` fills.
+        name: `reference` are the run's reference images, `current` the task's training images once more; every other
+            name is one that the method's `extra_images` fills.
         view: `train`: random crops; `eval`: as in evaluation.
         each_step: put them into every batch.
     """
@@ -98,7 +98,7 @@ class Batch:
     """What one step sees.
 
     Attributes:
-        task: the task's pictures and labels.
+        task: the task's images and labels.
         others: those that the method asked for, by name.
     """
 
@@ -195,7 +195,7 @@ class Method:
 
     @property
     def whole_batch(self) -> bool:
-        """Is a batch more than the sum of its pictures? Then it cannot be learned in parts."""
+        """Is a batch more than the sum of its images? Then it cannot be learned in parts."""
         return False
 
     @property
@@ -207,7 +207,7 @@ class Method:
         """Replace hyper-parameters that say `auto` by what that means on this machine."""
 
     def wants(self) -> tuple[Wanted, ...]:
-        """Pictures beside the task's own."""
+        """Images beside the task's own."""
         return ()
 
     def check(self, clip: Clip) -> None:
@@ -232,7 +232,7 @@ class Method:
         self.class_embeddings = self.clip.class_embeddings(task.class_names, task.templates)
         self.class_tokens = self.clip.tokenise(prompts(task.class_names, task.templates))
 
-    def pictures(self, task: TaskInfo) -> dict[str, ImageSet]:
+    def extra_images(self, task: TaskInfo) -> dict[str, ImageSet]:
         """Sets of its own that it wants to see in this task, by the names in `wants`; after `begin_task`."""
         return {}
 
@@ -263,7 +263,7 @@ class Method:
         """Finish: what this leaves in the model is saved, tested and passed on."""
 
     def leave_task(self) -> None:
-        """Let go of the task's pictures, after what lasts has been saved."""
+        """Let go of the task's images, after what lasts has been saved."""
         self.task = dataclasses.replace(self.task, train=None, read=None)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -281,7 +281,7 @@ class Method:
         """Put back what `lasting_state` gave, after `attach`."""
 
     def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
-        """How pictures are compared with classes, with the model as it is now. `tasks`: the run's class names."""
+        """How images are compared with classes, with the model as it is now. `tasks`: the run's class names."""
         return Inference(self.clip)
 
     def hyper_parameters(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def describe(name: str) -> dict[str, Any]:
     method = cls()
     clip = _model_without_values()
     extras, towers = method.extras(clip), numbers(clip.parameters_of(method.towers))
-    wants = ", ".join(wanted.name for wanted in method.wants()) or "nothing beside the task's pictures"
+    wants = ", ".join(wanted.name for wanted in method.wants()) or "nothing beside the task's images"
     return {
         "title": cls.title,
         "summary": cls.summary,

@@ -35,14 +35,14 @@ class LogitDistillation(Method):
 
     @property
     def whole_batch(self) -> bool:
-        return True  # the transposed logits compare the pictures of a batch with each other
+        return True  # the transposed logits compare the images of a batch with each other
 
     def task_loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy of the task's pictures with the student's class texts."""
+        """Cross-entropy of the task's images with the student's class texts."""
         return cross_entropy(features, self.class_texts(), labels, self.scale, self.label_smoothing)
 
     def distil(self, teacher: Tensor, student: Tensor, texts: Tensor) -> dict[str, Tensor]:
-        """Both directions, for pictures as both models see them and texts as the teacher sees them."""
+        """Both directions, for images as both models see them and texts as the teacher sees them."""
         columns = self.scale * texts.mT
         forth, back = distillation_both_ways(teacher @ columns, student @ columns, self.temperature)
         return {"kd": self.weight * forth, "kd_transposed": self.weight * back}

@@ -1,6 +1,6 @@
-"""GIFT: the previous model teaches on synthetic pictures with their prompts; weights that matter there are held back.
+"""GIFT: the previous model teaches on synthetic images with their prompts; weights that matter there are held back.
 
-L = CE + D(Lₜ, Lₛ) + D(Lₜᵀ, Lₛᵀ) + μ·ITA + λ·Σ F(θ − θ_start)², both towers. L are scaled cosines between the pictures
+L = CE + D(Lₜ, Lₛ) + D(Lₜᵀ, Lₛᵀ) + μ·ITA + λ·Σ F(θ − θ_start)², both towers. L are scaled cosines between the images
 and the prompts of a batch, for the student with its own texts. ITA is the cross-entropy of which belong together.
 F = g²/mean(g²) for each tensor, g the gradient of distillation and ITA at this very step.
 """
@@ -38,12 +38,12 @@ class Gift(LogitDistillation):
     """Defaults: its authors' code for MTIL."""
 
     generator: Literal["diffusers", "folder", "atlas", "retrieval"] = option(
-        "where pictures come from: diffusers (Stable Diffusion, as its authors), folder, atlas, retrieval", "diffusers"
+        "where images come from: diffusers (Stable Diffusion, as its authors), folder, atlas, retrieval", "diffusers"
     )
     generator_source: str | None = option(
-        "model of diffusers (default: Stable Diffusion v1.5), or folder of pictures", None
+        "model of diffusers (default: Stable Diffusion v1.5), or folder of images", None
     )
-    images: int = option("synthetic pictures a task (code)", 1000)
+    images: int = option("synthetic images a task (code)", 1000)
     generation_steps: int = option("denoising steps of diffusers (code)", 50)
     guidance: float = option("guidance of diffusers (its own default, which the code leaves as it is)", 7.5)
     alignment: float = option("weight μ of each direction of the image–text alignment (code)", 0.25)
@@ -74,7 +74,7 @@ class Gift(LogitDistillation):
         model, teacher = numbers(clip.parameters_of("both")), numbers(clip.parameters_of("visual"))
         copies = 2 * (self.consolidation > 0)  # where the weights were, and how much each matters
         copies += self.generator == "retrieval"  # the pretrained model, for its texts
-        return Extras(held=teacher + copies * model, remark=f"{self.images:,} synthetic pictures a task")
+        return Extras(held=teacher + copies * model, remark=f"{self.images:,} synthetic images a task")
 
     def begin_run(self, run: RunInfo) -> None:
         """Prompts of all tasks are known from the start, so all that can go wrong with them is found now."""
@@ -100,7 +100,7 @@ class Gift(LogitDistillation):
             raise _in_our_words(error) from None
 
     def _request(self, run: RunInfo, index: int) -> Request:
-        """Pictures for task `index`: of classes learned before it and of those of the reference set."""
+        """Images for task `index`: of classes learned before it and of those of the reference set."""
         pool = prompts(run.reference_names, run.templates[:1])
         for task in run.tasks[:index]:
             pool += prompts(task.class_names, task.prompts(run.templates)[:1])
@@ -117,9 +117,9 @@ class Gift(LogitDistillation):
         self.weights: list[Tensor] = list(self.clip.parameters_of("both").values())
         self.before = [weight.detach().clone() for weight in self.weights] if self.consolidation else []
 
-    def pictures(self, task: TaskInfo) -> dict[str, ImageSet]:
+    def extra_images(self, task: TaskInfo) -> dict[str, ImageSet]:
         request = self.requests[task.index]
-        with progress(f"pictures for {task.name}", len(request.prompts)) as advance:
+        with progress(f"images for {task.name}", len(request.prompts)) as advance:
             pairs = self.pairs.pairs(request.prompts, request.seeds, request.folder, lambda n: advance(n, ""))
         self.pair_tokens = self.clip.tokenise(pairs.texts)
         with torch.no_grad():  # the teacher's texts never change within a task

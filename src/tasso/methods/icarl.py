@@ -1,8 +1,8 @@
-"""iCaRL for CLIP: a memory of earlier pictures on which the previous model teaches.
+"""iCaRL for CLIP: a memory of earlier images on which the previous model teaches.
 
 L = CE + D(Lₜ, Lₛ) + D(Lₜᵀ, Lₛᵀ), both towers; L are scaled cosines of the exemplars with the teacher's embeddings of
 the current class texts. The exemplars' labels are not used unless asked for. The memory holds places in the tasks'
-training sets, not pictures.
+training sets, not images.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ICaRL(LogitDistillation):
     """Defaults: the paper of iCaRL and ZSCL's code, less what is broken there (misplaced exemplars, a memory that
     grows beyond its size). `herding=dataset, teacher=pretrained` is that code's variant."""
 
-    memory: int = option("pictures kept of all tasks together (ZSCL's code)", 10_000)
+    memory: int = option("images kept of all tasks together (ZSCL's code)", 10_000)
     herding: Literal["class", "dataset"] = option(
         "exemplars resemble the mean of each class or of the data set", "class"
     )
@@ -45,7 +45,7 @@ class ICaRL(LogitDistillation):
     classifier: Literal["text", "nearest-mean"] = option("class texts, or the mean of a class's exemplars", "text")
 
     title: ClassVar[str] = "iCaRL"
-    summary: ClassVar[str] = "distillation from the previous model on a memory of earlier pictures"
+    summary: ClassVar[str] = "distillation from the previous model on a memory of earlier images"
     source: ClassVar[str] = "ZSCL's code, with herding as iCaRL's paper has it"
     verified: ClassVar[str] = "herding, memory and loss against slow re-computations; not against a run of ZSCL's code"
     teachers: ClassVar[str] = "previous task's model (or the pretrained one)"
@@ -58,7 +58,7 @@ class ICaRL(LogitDistillation):
         return (Wanted("exemplars", "eval"),)
 
     def extras(self, clip: Clip) -> Extras:
-        remark = f"places of {self.memory:,} pictures" + (
+        remark = f"places of {self.memory:,} images" + (
             " and one mean a class" if self.classifier == "nearest-mean" else ""
         )
         return Extras(held=numbers(clip.parameters_of("visual")), remark=remark)
@@ -72,7 +72,7 @@ class ICaRL(LogitDistillation):
     def begin_run(self, run: RunInfo) -> None:
         self.usual_prompts = run.templates
         self.pretrained: FrozenImageEncoder | None = None
-        if self.teacher == "pretrained":  # what it makes of pictures, and of all texts that it will be asked for
+        if self.teacher == "pretrained":  # what it makes of images, and of all texts that it will be asked for
             self.pretrained = self.clip.frozen_image_encoder()
             self.pretrained_texts = [
                 self.clip.encode_classes(task.class_names, task.prompts(run.templates)) for task in run.tasks
@@ -88,7 +88,7 @@ class ICaRL(LogitDistillation):
         self.seen_tokens = self.clip.tokenise([text for names, own in each for text in prompts(names, own)])
         self.seen_prompts = [(len(names), len(own)) for names, own in each]
 
-    def pictures(self, task: TaskInfo) -> dict[str, ImageSet]:
+    def extra_images(self, task: TaskInfo) -> dict[str, ImageSet]:
         """The memory as one set; labels count through the classes of all tasks seen."""
         parts, offset = [], 0
         for number, earlier in enumerate(task.earlier):
@@ -97,7 +97,7 @@ class ICaRL(LogitDistillation):
             places = self.exemplars[number].numpy()
             if len(places) and not 0 <= places.min() <= places.max() < len(earlier.train):
                 raise RunError(
-                    f"task {earlier.name!r}: the memory names pictures that its training set of {len(earlier.train)} "
+                    f"task {earlier.name!r}: the memory names images that its training set of {len(earlier.train)} "
                     "does not have; the data have changed since, or the checkpoint is damaged"
                 )
             part = earlier.train.subset(places)
@@ -151,12 +151,12 @@ class ICaRL(LogitDistillation):
             features = self._features(known(self.task.read)(images, f"{seen.name} exemplars"), f"means of {seen.name}")
             means.index_add_(0, torch.from_numpy(images.labels).to(means.device), features)
         if bare := int((means == 0).all(-1).sum()):
-            log.warning("task %s: %d classes have no exemplar, so no picture is ever taken for one", seen.name, bare)
+            log.warning("task %s: %d classes have no exemplar, so no image is ever taken for one", seen.name, bare)
         return F.normalize(means, dim=-1)
 
-    def _features(self, pictures: Pixels, what: str) -> Tensor:
-        with progress(what, len(pictures)) as advance:
-            return Inference(self.clip).embed_all(pictures, on_progress=lambda n: advance(n, "")).features
+    def _features(self, images: Pixels, what: str) -> Tensor:
+        with progress(what, len(images)) as advance:
+            return Inference(self.clip).embed_all(images, on_progress=lambda n: advance(n, "")).features
 
     def lasting_state(self) -> dict[str, Tensor]:
         state = {f"exemplars/{number}": places for number, places in self.exemplars.items()}
@@ -181,8 +181,8 @@ class ICaRL(LogitDistillation):
 class NearestMean(Inference):
     """Learned classes are told apart by the means of their exemplars.
 
-    Pictures of classes that have no mean yet must be found too, and cosines between pictures are no match for those
-    between pictures and texts. So the texts decide whether it is one of the learned classes, and the means which.
+    Images of classes that have no mean yet must be found too, and cosines between images are no match for those
+    between images and texts. So the texts decide whether it is one of the learned classes, and the means which.
     """
 
     def __init__(self, clip: Clip, means: Mapping[tuple[str, ...], Tensor]) -> None:
@@ -190,8 +190,8 @@ class NearestMean(Inference):
         super().__init__(clip)
         self.means = means
 
-    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
-        scores = super().scores(pictures, groups, templates)
+    def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
+        scores = super().scores(images, groups, templates)
         means = [self.means.get(tuple(names)) for names in groups]
         learned = torch.cat([
             torch.full((len(names),), mean is not None, device=scores.device)
@@ -199,14 +199,14 @@ class NearestMean(Inference):
         ])  # fmt: skip
         if not learned.any():
             return scores
-        near = pictures.features @ torch.cat([mean for mean in means if mean is not None]).mT
+        near = images.features @ torch.cat([mean for mean in means if mean is not None]).mT
         best = scores[:, learned].max(-1, keepdim=True).values
         scores[:, learned] = best + near - near.max(-1, keepdim=True).values
         return scores
 
 
 def choose_exemplars(features: Tensor, groups: Tensor, count: int) -> Tensor:
-    """Places of up to `count` pictures that resemble the mean of their group, groups taking turns.
+    """Places of up to `count` images that resemble the mean of their group, groups taking turns.
 
     The first n of them are what one would have chosen for a memory of n: they can be cut off at any length.
     """

@@ -21,7 +21,7 @@ COSINE_MARGIN = 1e-6
 def cross_entropy(
     features: Tensor, class_embeddings: Tensor, labels: Tensor, scale: float, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Cross-entropy of scaled cosines between pictures and class texts. Both are made unit vectors here."""
+    """Cross-entropy of scaled cosines between images and class texts. Both are made unit vectors here."""
     cosines = F.normalize(features, dim=-1) @ F.normalize(class_embeddings, dim=-1).mT
     return F.cross_entropy(scale * cosines, labels, label_smoothing=label_smoothing)
 
@@ -54,9 +54,9 @@ def distance(x: Tensor, y: Tensor, kind: Distance, angle: Angle = "clamped") -> 
 
 
 def teacher_preference(previous: Tensor, pretrained: Tensor, sharpness: float, threshold: float) -> Tensor:
-    """SnD: how much each reference picture trusts the previous model, 0 … 1, from how far the two teachers are apart.
+    """SnD: how much each reference image trusts the previous model, 0 … 1, from how far the two teachers are apart.
 
-    A picture on which they differ looks like one of the tasks learned since: there the previous model knows more.
+    An image on which they differ looks like one of the tasks learned since: there the previous model knows more.
     """
     apart = torch.linalg.vector_norm(pretrained - previous, dim=-1)
     return torch.sigmoid(sharpness * (apart - threshold))
@@ -67,7 +67,7 @@ def selected_distances(
 ) -> tuple[Tensor, Tensor]:
     """SnD: squared distances to the two teachers, weighted by the preference for each of them.
 
-    `per_sample` weighs every picture by its own preference, as the paper means it. `batch_mean` weighs all of them by
+    `per_sample` weighs every image by its own preference, as the paper means it. `batch_mean` weighs all of them by
     the mean preference: what the authors' code computes, since its two factors broadcast to a B × B matrix.
     """
     to_previous = (student - previous).square().sum(-1)
@@ -84,19 +84,19 @@ def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float) -> 
 
 
 def distillation_both_ways(teacher: Tensor, student: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """D over the texts of each picture, and over the pictures of each text (the transposed logits)."""
+    """D over the texts of each image, and over the images of each text (the transposed logits)."""
     forth = soft_cross_entropy(teacher, student, temperature)
     return forth, soft_cross_entropy(teacher.mT, student.mT, temperature)
 
 
 def matching_targets(prompts: Tensor) -> Tensor:
-    """GIFT: which pictures and texts of a batch belong together. Pairs of one prompt share their row evenly."""
+    """GIFT: which images and texts of a batch belong together. Pairs of one prompt share their row evenly."""
     same = (prompts[:, None] == prompts[None, :]).float()
     return same / same.sum(-1, keepdim=True)
 
 
 def alignment(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """GIFT: cross-entropy of matching pictures and texts, in both directions."""
+    """GIFT: cross-entropy of matching images and texts, in both directions."""
     forth = F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
     return forth + F.cross_entropy(logits.mT, targets, label_smoothing=label_smoothing)
 

@@ -1,4 +1,4 @@
-"""LwF (learning without forgetting) for CLIP: the previous model teaches on the new task's own pictures.
+"""LwF (learning without forgetting) for CLIP: the previous model teaches on the new task's own images.
 
 L = CE + D(Lₜ, Lₛ) + D(Lₜᵀ, Lₛᵀ), both towers; L are scaled cosines with the *teacher's* class texts, so that the
 distillation trains the image tower only.
@@ -22,7 +22,7 @@ class LearningWithoutForgetting(LogitDistillation):
     """Defaults: ZSCL's code, which has the CLIP version of LwF that others compare with."""
 
     title: ClassVar[str] = "LwF"
-    summary: ClassVar[str] = "distillation from the previous model on the new task's own pictures"
+    summary: ClassVar[str] = "distillation from the previous model on the new task's own images"
     source: ClassVar[str] = "ZSCL's code"
     verified: ClassVar[str] = "loss against a float64 re-computation; not against a run of ZSCL's code"
     teachers: ClassVar[str] = "previous task's model"

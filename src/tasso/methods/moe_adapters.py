@@ -1,7 +1,7 @@
 """MoE-Adapters: CLIP stays as it is; small experts beside every MLP learn, and each task has its own router to them.
 
 L = CE, both towers routed. The experts a task chose most are frozen after it. When the result is used, auto-encoders
-tell which task a picture belongs to; one that none of them knows goes through plain CLIP.
+tell which task an image belongs to; one that none of them knows goes through plain CLIP.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MoEAdapters(Method):
     expert_scale: float = option("factor on what experts add (code)", 0.1)
     label_smoothing: float = option("label smoothing of the cross-entropy (code)", 0.2)
     routing: Literal["per_sample", "per_batch"] = option(
-        "who shares a decision of the selector: nobody (ours), or a test batch, which tells it more than a picture "
+        "who shares a decision of the selector: nobody (ours), or a test batch, which tells it more than an image "
         "does: that they come from one domain (code)",
         "per_sample",
     )
@@ -55,13 +55,13 @@ class MoEAdapters(Method):
         "auto",
     )
     threshold: float | None = option(
-        "error above which no task knows a picture; default: 0.0655 with AlexNet (code), with CLIP the quantile", None
+        "error above which no task knows an image; default: 0.0655 with AlexNet (code), with CLIP the quantile", None
     )
-    quantile: float = option("share of its own training pictures that an auto-encoder knows, with CLIP (ours)", 0.99)
+    quantile: float = option("share of its own training images that an auto-encoder knows, with CLIP (ours)", 0.99)
     selector_hidden: int = option("width of an auto-encoder (code)", 100)
     selector_steps: int = option("steps that an auto-encoder learns (code)", 300)
     reference_steps: int = option("steps of the one that learns the reference images (code)", 1000)
-    selector_batch_size: int = option("pictures a step of an auto-encoder (code)", 64)
+    selector_batch_size: int = option("images a step of an auto-encoder (code)", 64)
 
     title: ClassVar[str] = "MoE-Adapters"
     summary: ClassVar[str] = "frozen CLIP with experts beside every MLP, a router a task, and a task selector"
@@ -179,8 +179,8 @@ class MoEAdapters(Method):
         task, selector = self.task, known(self.selector)
         if task.index == 0:
             if self.run.reference:
-                pictures = self.run.reference()
-                selector.learn(PLAIN, pictures, self.reference_steps, _generator(task, 1), "reference")
+                images = self.run.reference()
+                selector.learn(PLAIN, images, self.reference_steps, _generator(task, 1), "reference")
             else:
                 log.info("moe-adapters: no reference images, so only the threshold tells what belongs to no task")
         selector.learn(task.index, known(task.train), self.selector_steps, _generator(task, 2), task.name)

@@ -1,4 +1,4 @@
-"""SnD (Select and Distill): two teachers, and for every reference picture a choice between them.
+"""SnD (Select and Distill): two teachers, and for every reference image a choice between them.
 
 L = CE + 9·mean(s·‖f − f_previous‖²) + 0.5·mean((1 − s)·‖f − f_pretrained‖²), image tower only.
 """
@@ -29,7 +29,7 @@ class SelectAndDistill(Method):
     selection: Selection | None = option("per_sample (paper), or batch_mean, what the code computes (code)", None)
 
     title: ClassVar[str] = "SnD"
-    summary: ClassVar[str] = "distillation from the previous and the pretrained model, chosen picture by picture"
+    summary: ClassVar[str] = "distillation from the previous and the pretrained model, chosen image by image"
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "both selections against a float64 re-computation; not against a run of its authors' code"
     teachers: ClassVar[str] = "previous task's model and the pretrained one"

@@ -126,7 +126,7 @@ class Tasso(Method):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         if self.teacher is None:
             features, student, teacher = self.clip.encode_images(batch.task.pixels), None, None
-        else:  # one forward pass of the student over task and reference pictures
+        else:  # one forward pass of the student over task and reference images
             reference = batch.others["reference"].pixels
             taught = self.teacher.begin_images(reference)
             features, student = self.clip.encode_together(batch.task.pixels, reference)
@@ -139,7 +139,7 @@ class Tasso(Method):
     def _terms(
         self, features: Tensor, labels: Tensor, student: Tensor | None, teacher: Tensor | None
     ) -> dict[str, Tensor]:
-        """The losses of embeddings: of the task's pictures, and of the reference pictures by both models."""
+        """The losses of embeddings: of the task's images, and of the reference images by both models."""
         U = orthonormal(self.A, self.orthonormalisation, self.fix_signs) if self.divides else None
         terms = {"ce": cross_entropy(features, self.class_embeddings, labels, self.scale)}
         if U is not None and self.alpha > 0:

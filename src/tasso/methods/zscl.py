@@ -1,4 +1,4 @@
-"""ZSCL: the pretrained model teaches on reference pictures and texts; weights are held back and averaged.
+"""ZSCL: the pretrained model teaches on reference images and texts; weights are held back and averaged.
 
 L = CE + D(Lₜ, Lₛ) + D(Lₜᵀ, Lₛᵀ) + λ·Σ‖θ − θ_start‖², both towers; L are scaled cosines with the *teacher's* embeddings
 of the reference texts. What is saved, tested and passed on is the mean of the weights along the way.
@@ -34,11 +34,11 @@ class ZeroShotContinualLearning(LogitDistillation):
 
     anchor: float = option("weight λ of the squared distance from the weights before the task (code)", 1.0)
     average_every: int = option("add the weights to their mean every N steps; 0: no mean (code: 100)", 100)
-    reference_view: View = option("how reference pictures are seen: eval (code) or train", "eval")
-    cache_teacher: bool = option("embed all reference pictures once a run instead of in every step", False)
+    reference_view: View = option("how reference images are seen: eval (code) or train", "eval")
+    cache_teacher: bool = option("embed all reference images once a run instead of in every step", False)
 
     title: ClassVar[str] = "ZSCL"
-    summary: ClassVar[str] = "distillation from the pretrained model on reference pictures and texts; mean of weights"
+    summary: ClassVar[str] = "distillation from the pretrained model on reference images and texts; mean of weights"
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "loss and mean against float64 re-computations; not against a run of its authors' code"
     teachers: ClassVar[str] = "the pretrained model"

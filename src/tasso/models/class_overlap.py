@@ -72,7 +72,7 @@ def warn_of_similar_classes(clip: Clip, tasks: Sequence[Task], templates: Sequen
         if some:
             more = f"; and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
             log.warning(
-                "%d pairs of classes of different tasks %s: %s%s. Scored against all tasks (MCIL), a picture of one "
+                "%d pairs of classes of different tasks %s: %s%s. Scored against all tasks (MCIL), an image of one "
                 "can be taken for the other; name them apart in a names file if they are different things",
                 len(some), text, "; ".join(map(str, some[:SHOWN])), more,
             )  # fmt: skip

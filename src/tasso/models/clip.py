@@ -22,7 +22,7 @@ from tasso.distributed import ALONE, Processes
 from tasso.errors import ModelError
 from tasso.files import parse_json
 from tasso.models.mixed_precision import Forward, cast, run_in
-from tasso.models.towers import embed_pictures, embed_tokens, without_padding
+from tasso.models.towers import embed_images, embed_tokens, without_padding
 
 log = logging.getLogger("tasso")
 
@@ -44,7 +44,7 @@ class ModelSpec:
 
 
 class Clip:
-    """A CLIP model with what is needed to look at pictures and to name classes.
+    """A CLIP model with what is needed to look at images and to name classes.
 
     All embeddings it returns are float32 and of unit length. While training, towers may run in bfloat16 (`precision`);
     texts that are encoded once and then kept are encoded in float32.
@@ -105,18 +105,18 @@ class Clip:
         return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Unit embeddings of normalised pictures; while training, of those of all processes that share a batch."""
+        """Unit embeddings of normalised images; while training, of those of all processes that share a batch."""
         features = self._encode_own_images(pixels)
         return self.processes.gather(features) if torch.is_grad_enabled() else features
 
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit embeddings of two sets of pictures from one forward pass, for training."""
+        """Unit embeddings of two sets of images from one forward pass, for training."""
         both = self._encode_own_images(torch.cat([first, second]))
         return self.processes.gather(both[: len(first)]), self.processes.gather(both[len(first) :])
 
     def _encode_own_images(self, pixels: Tensor) -> Tensor:
         compiled = self.compiled and torch.is_grad_enabled()
-        return encode(embed_pictures, self.visual, pixels, self.precision, compiled)
+        return encode(embed_images, self.visual, pixels, self.precision, compiled)
 
     def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of tensors of changing shapes, compiled where the towers are."""
@@ -208,9 +208,9 @@ class FrozenImageEncoder:
             cast(self.tower, precision)  # what autocast would make of these weights in every step, made once
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Unit embeddings of normalised pictures, without gradient; of those of all processes that share a batch."""
+        """Unit embeddings of normalised images, without gradient; of those of all processes that share a batch."""
         with torch.no_grad():
-            return self.processes.gather(encode(embed_pictures, self.tower, pixels, self.precision, self.compiled))
+            return self.processes.gather(encode(embed_images, self.tower, pixels, self.precision, self.compiled))
 
     def begin_images(self, pixels: Tensor) -> Callable[[], Tensor]:
         """Start embedding beside what comes next on a GPU; call what is returned when the embeddings are needed."""

@@ -1,4 +1,4 @@
-"""How pictures are compared with classes. Plain CLIP here; a method that needs more brings its own."""
+"""How images are compared with classes. Plain CLIP here; a method that needs more brings its own."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Templates = Sequence[str] | Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Embedded:
-    """Pictures as a model sees them."""
+    """Images as a model sees them."""
 
     features: Tensor
-    # For models that treat pictures differently: which way each one went. None: there is only one way.
+    # For models that treat images differently: which way each one went. None: there is only one way.
     routes: Tensor | None = None
 
     @staticmethod
@@ -42,18 +42,18 @@ def for_each(groups: Sequence[Sequence[str]], templates: Templates) -> list[tupl
 
 
 class Inference:
-    """The cosine of a picture's embedding with that of each class text."""
+    """The cosine of an image's embedding with that of each class text."""
 
     def __init__(self, clip: Clip) -> None:
         self.clip = clip
 
     @property
     def shares_decisions(self) -> bool:
-        """Does what it says about a picture depend on the others of its batch?"""
+        """Does what it says about an image depend on the others of its batch?"""
         return False
 
     def embed(self, pixels: Tensor) -> Embedded:
-        """Pictures (normalised pixels), as the model is now; no gradient."""
+        """Images (normalised pixels), as the model is now; no gradient."""
         self.clip.model.eval()
         with torch.no_grad():
             return Embedded(self.clip.encode_images(pixels))
@@ -61,7 +61,7 @@ class Inference:
     def embed_all(
         self, pixels: Pixels, batch_size: int = EMBED_BATCH, on_progress: Callable[[int], Any] = lambda count: None
     ) -> Embedded:
-        """All pictures of a set in the evaluation view, batch by batch."""
+        """All images of a set in the evaluation view, batch by batch."""
         among = self.clip.processes
         parts = []
         for number, start in enumerate(range(0, len(pixels), batch_size)):
@@ -76,11 +76,11 @@ class Inference:
         return Embedded.join(parts)
 
     def blank(self, count: int) -> Embedded:
-        """Room for so many pictures that another process embeds."""
+        """Room for so many images that another process embeds."""
         return Embedded(torch.empty(count, self.clip.dim, device=self.clip.device))
 
-    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
-        """One row a picture, one column a class; the larger, the likelier.
+    def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
+        """One row an image, one column a class; the larger, the likelier.
 
         Args:
             groups: class names, task by task; the columns are in their order.
@@ -88,8 +88,8 @@ class Inference:
         """
         each = zip(groups, for_each(groups, templates), strict=True)
         texts = torch.cat([self.clip.class_embeddings(names, prompts) for names, prompts in each])
-        return pictures.features @ texts.mT
+        return images.features @ texts.mT
 
     def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
-        """One unit vector a class, in the space of the pictures; None where a class has more than one of them."""
+        """One unit vector a class, in the space of the images; None where a class has more than one of them."""
         return self.clip.class_embeddings(names, templates)

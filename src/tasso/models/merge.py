@@ -31,7 +31,7 @@ def check_same_kind(a: Clip, b: Clip) -> None:
             if first != second:
                 raise refuse(f"{key} is {first} in the one and {second} in the other")
     if a.preprocess != b.preprocess:
-        raise refuse(f"they look at pictures differently ({a.preprocess} and {b.preprocess})")
+        raise refuse(f"they look at images differently ({a.preprocess} and {b.preprocess})")
     words = [clip.vocabulary.read_bytes() if clip.vocabulary else b"" for clip in (a, b)]
     if words[0] != words[1]:
         raise refuse("they have different vocabularies")

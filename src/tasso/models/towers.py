@@ -1,6 +1,6 @@
 """Forward passes of open_clip's towers that leave out what nobody looks at.
 
-The embedding of a picture is read off its first token, so in the last block only that token needs a query and an MLP:
+The embedding of an image is read off its first token, so in the last block only that token needs a query and an MLP:
 of twelve equal blocks, that saves seven percent of the arithmetic. Prompts are padded to the context length, and a
 token never looks at those behind it, so the padding behind the longest prompt need not be computed at all. Attention is
 computed from one product for queries, keys and values without moving them about. The numbers are the same but for the
@@ -18,8 +18,8 @@ from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTra
 from torch import Tensor, nn
 
 
-def embed_pictures(tower: Any, pixels: Tensor) -> Tensor:
-    """What an image tower makes of normalised pictures."""
+def embed_images(tower: Any, pixels: Tensor) -> Tensor:
+    """What an image tower makes of normalised images."""
     if not _is_usual_vision_tower(tower):
         features = tower(pixels)
         pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower gives its tokens too

@@ -1,4 +1,4 @@
-"""Distances between pictures and class texts, as a run has kept them."""
+"""Distances between images and class texts, as a run has kept them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ QUANTILES = 5  # least, quartiles and median, greatest
 
 @dataclass(frozen=True)
 class Distances:
-    """One task: 1 − cosine between each test picture and the text of its class.
+    """One task: 1 − cosine between each test image and the text of its class.
 
-    `prototypes` has one number a class: the distance between its text and the mean of its pictures.
+    `prototypes` has one number a class: the distance between its text and the mean of its images.
     """
 
     count: int
@@ -61,7 +61,7 @@ def parse_alignment(reader: Reader, tasks: int) -> Alignment:
 def _distances(reader: Reader, bins: int) -> Distances:
     def natural(where: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise reader.fail(where, f"expected a number of pictures, found {kind(value)}")
+            raise reader.fail(where, f"expected a number of images, found {kind(value)}")
         return value
 
     def distance(where: str, value: Any) -> float | None:
@@ -71,7 +71,7 @@ def _distances(reader: Reader, bins: int) -> Distances:
 
     count, first, counts = reader.integer("count"), reader.integer("first_bin"), reader.items("counts", natural)
     if sum(counts) != count:
-        raise reader.fail("counts", f"{sum(counts)} pictures, but count says {count}")
+        raise reader.fail("counts", f"{sum(counts)} images, but count says {count}")
     if first < 0 or first + len(counts) > bins:
         raise reader.fail("first_bin", f"{len(counts)} bins from bin {first} on do not fit into {bins}")
     quantiles = reader.numbers("quantiles")
@@ -82,7 +82,7 @@ def _distances(reader: Reader, bins: int) -> Distances:
 
 
 def density(parts: Sequence[Distances], bins: int, groups: int) -> list[float]:
-    """The histogram of several runs together: the share of pictures in each of `groups` wider bins."""
+    """The histogram of several runs together: the share of images in each of `groups` wider bins."""
     totals = [0.0] * groups
     whole = sum(part.count for part in parts)
     for part in parts:

@@ -60,7 +60,7 @@ def mark_shapes() -> Html:
 
 
 def legend_mark(index: int) -> Html:
-    """The mark as a small picture to stand next to the method's name."""
+    """The mark as a small image to stand next to the method's name."""
     return element("svg", _use(index), class_="key", viewBox="-1.6 -1.6 3.2 3.2", aria_hidden="true")
 
 

@@ -82,12 +82,12 @@ def _panel(
     parts.append(element("line", class_="cursor", y1=_TOP, y2=_BOTTOM))  # the script puts it where the reader points
     summary = f"{SETTING_NAMES[setting]} accuracy on {name}, task {task + 1} of {size}, in percent. "
     summary += f"Zero-shot {fixed(zero_shot, 1)}. " + "; ".join(described) + "."
-    picture = element(
+    image = element(
         "svg", *parts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=summary, class_="panel steps",
         data_name=name, data_zero=fixed(zero_shot, 1), data_size=size, data_left=_LEFT, data_right=_RIGHT,
     )  # fmt: skip
     caption = element("figcaption", element("span", f"{task + 1}", class_="number"), name)
-    return element("figure", caption, picture)
+    return element("figure", caption, image)
 
 
 def _series(group: Group, setting: Setting, task: int) -> list[list[float]]:

@@ -21,7 +21,7 @@ from tasso.errors import ConfigError, DataError
 from tasso.report.fingerprint import TEMPLATE, Fingerprint, differences, known_fingerprint
 from tasso.training.learner import evaluate, resolve
 
-What = Literal["data", "counts", "pictures", "class names", "sets", "fingerprint"]
+What = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
 SPLITS = ("train", "val", "test")
 
 
@@ -42,7 +42,7 @@ class Checked:
             "ok": not self.wrong,
             "expected": self.expected,
             "found": self.found,
-            "pictures_read": self.read,
+            "images_read": self.read,
             "wrong": [{"what": what, "message": message} for what, message in self.wrong],
             "notes": self.notes,
         }
@@ -52,7 +52,7 @@ def check(config: RunConfig, *, quick: bool, with_model: bool, tolerance: float)
     """Look through a benchmark's data.
 
     Args:
-        quick: do not decode pictures.
+        quick: do not decode images.
         with_model: compare the zero-shot accuracy of the configuration's model with what is known of it.
         tolerance: points that an accuracy may be off.
     """
@@ -109,14 +109,14 @@ def _check_task(checked: Checked, task: Task, benchmark: str) -> None:
     for split, images in sets.items():
         if missing := images.source.missing(images.keys):
             first = images.source.describe(missing[0])
-            checked.wrong.append(("pictures", f"{len(missing)} {split} pictures are missing, the first: {first}"))
+            checked.wrong.append(("images", f"{len(missing)} {split} images are missing, the first: {first}"))
     _check_sets(checked, sets)
     _check_labels(checked, task, sets)
     _check_names(checked, task.class_names, benchmark)
 
 
 def _check_sets(checked: Checked, sets: dict[str, ImageSet]) -> None:
-    """No picture is in two sets, and none stands twice in one."""
+    """No image is in two sets, and none stands twice in one."""
     where: dict[str, str] = {}
     doubled: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], str] = {}
@@ -127,11 +127,11 @@ def _check_sets(checked: Checked, sets: dict[str, ImageSet]) -> None:
             first.setdefault((split, key), key)
     for (one, other), count in doubled.items():
         text = f"stand twice in {one}" if one == other else f"are in both {one} and {other}"
-        checked.wrong.append(("sets", f"{count} pictures {text}"))
+        checked.wrong.append(("sets", f"{count} images {text}"))
 
 
 def _check_labels(checked: Checked, task: Task, sets: dict[str, ImageSet]) -> None:
-    """Every class can be tested; where pictures lie in one folder a class, folders and labels agree."""
+    """Every class can be tested; where images lie in one folder a class, folders and labels agree."""
     folders: dict[str, set[int]] = defaultdict(set)
     for images in sets.values():
         for key, label in zip(images.keys, images.labels.tolist(), strict=True):
@@ -140,13 +140,13 @@ def _check_labels(checked: Checked, task: Task, sets: dict[str, ImageSet]) -> No
         labels = set(sets[split].labels.tolist())
         empty = [name for label, name in enumerate(task.class_names) if label not in labels]
         if empty:
-            checked.wrong.append(("class names", f"no {split} picture of {empty[0]!r} ({len(empty)} such classes)"))
+            checked.wrong.append(("class names", f"no {split} image of {empty[0]!r} ({len(empty)} such classes)"))
     if len(folders) != len(task.class_names):
         return
     for folder, labels in folders.items():
         if len(labels) > 1:
             several = ", ".join(repr(task.class_names[label]) for label in sorted(labels)[:3])
-            checked.wrong.append(("class names", f"the folder {folder} has pictures of several classes: {several}"))
+            checked.wrong.append(("class names", f"the folder {folder} has images of several classes: {several}"))
             return
 
 
@@ -177,8 +177,8 @@ def _read(checked: Checked, images: ImageSet, title: str, pool: ThreadPoolExecut
     wrong = unreadable(images, title, pool, memory)
     checked.read += len(images) - len(wrong)
     if wrong:
-        message = f"{len(wrong)} of {len(images)} pictures cannot be read ({title}), the first: {wrong[0]}"
-        checked.wrong.append(("pictures", message))
+        message = f"{len(wrong)} of {len(images)} images cannot be read ({title}), the first: {wrong[0]}"
+        checked.wrong.append(("images", message))
 
 
 def _reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[Checked, ImageSet | None]:
@@ -188,20 +188,20 @@ def _reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[Che
     expected = {"train": data_set.train} if exact else {}
     checked = Checked(data_set.name, expected)
     try:
-        pictures, class_names = benchmark.load_reference(root, False)
+        images, class_names = benchmark.load_reference(root, False)
     except DataError as error:
         checked.wrong.append(("data", str(error)))
         return checked, None
-    checked.found = {"classes": len(class_names), "train": len(pictures)}
-    if exact and len(pictures) != data_set.train:
-        checked.wrong.append(("counts", f"{len(pictures)} pictures, not {data_set.train}"))
-    if not exact and len(pictures) < config.reference_images:
-        checked.wrong.append(("counts", f"{len(pictures)} pictures, fewer than {config.reference_images}"))
-    pictures = subset(pictures, config)
-    if missing := pictures.source.missing(pictures.keys):
-        first = pictures.source.describe(missing[0])
-        checked.wrong.append(("pictures", f"{len(missing)} reference pictures are missing, the first: {first}"))
-    return checked, pictures
+    checked.found = {"classes": len(class_names), "train": len(images)}
+    if exact and len(images) != data_set.train:
+        checked.wrong.append(("counts", f"{len(images)} images, not {data_set.train}"))
+    if not exact and len(images) < config.reference_images:
+        checked.wrong.append(("counts", f"{len(images)} images, fewer than {config.reference_images}"))
+    images = subset(images, config)
+    if missing := images.source.missing(images.keys):
+        first = images.source.describe(missing[0])
+        checked.wrong.append(("images", f"{len(missing)} reference images are missing, the first: {first}"))
+    return checked, images
 
 
 # -- what a model makes of it --------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def _reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[Che
 
 def _fingerprint(config: RunConfig, results: list[Checked], root: Path, tolerance: float) -> dict[str, Any]:
     """Zero-shot rows, and which data sets are off."""
-    # Whatever is wrong with pictures or sizes stands in the report already, and is no reason to know less.
-    unusable = [one.name for one in results if any(what in ("data", "pictures") for what, _ in one.wrong)]
+    # Whatever is wrong with images or sizes stands in the report already, and is no reason to know less.
+    unusable = [one.name for one in results if any(what in ("data", "images") for what, _ in one.wrong)]
     usable = [one for one in results if one.name not in unusable]
     document: dict[str, Any] = {"left_out": unusable, "compared_with": None, "rows": {}}
     if not usable:
@@ -225,7 +225,7 @@ def _fingerprint(config: RunConfig, results: list[Checked], root: Path, toleranc
     found = evaluate(asked)
     known = _comparable(asked, known_fingerprint(asked.benchmark, asked.model))
     document |= {"model": found["model"], "compared_with": known.source if known else None}
-    pictures = {one.name: one.found["test"] for one in usable}
+    images = {one.name: one.found["test"] for one in usable}
     drawn = [one.name for one in usable if read_record(root / one.name).get("split") == "drawn"]
     whole = set(found["tasks"]) == set(BENCHMARKS[config.benchmark].tasks)
     for setting in ("mtil", "mcil"):
@@ -235,7 +235,7 @@ def _fingerprint(config: RunConfig, results: list[Checked], root: Path, toleranc
         if not known or (setting == "mcil" and not whole):
             continue
         expected = getattr(known, setting)
-        for name, (off, limit) in differences(expected, row, tolerance, pictures, drawn).items():
+        for name, (off, limit) in differences(expected, row, tolerance, images, drawn).items():
             document["rows"][setting][name] |= {"expected": expected[name], "allowed": round(limit, 2)}
             if abs(off) > limit:
                 text = (
@@ -262,7 +262,7 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     for one in report["data_sets"]:
         numbers = "  ".join(f"{one['found'].get(key, '–'):>6}" for key in ("classes", *SPLITS))
         said.append(
-            f"{one['name']:{width}}   {numbers}  {one['pictures_read']:>6}  {'' if one['ok'] else 'OFF'}".rstrip()
+            f"{one['name']:{width}}   {numbers}  {one['images_read']:>6}  {'' if one['ok'] else 'OFF'}".rstrip()
         )
     if report["fingerprint"]:
         said += _fingerprint_lines(report["fingerprint"], width)

@@ -1,4 +1,4 @@
-"""How far pictures lie from the texts of their classes: histograms task by task, and a box plot of the classes."""
+"""How far images lie from the texts of their classes: histograms task by task, and a box plot of the classes."""
 
 from __future__ import annotations
 
@@ -131,12 +131,12 @@ def _panel(name: str, task: int, found: Measured, methods: Mapping[str, int], lo
             shape = element("polygon", class_="shape", points=outline)
             group = {"class_": method_class(methods[label_]), "data_method": f"method-{methods[label_]}"}
             parts.append(element("g", shape, **group, data_mean=fixed(sample.mean, 3)))
-    words = f"Distances between pictures and class texts on {name}. " + "; ".join(described) + "."
-    picture = element(
+    words = f"Distances between images and class texts on {name}. " + "; ".join(described) + "."
+    image = element(
         "svg", *parts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", class_="panel shapes-of", role="img", aria_label=words,
         data_name=name, data_zero=fixed(found.zero_shot[task].mean, 3),
     )  # fmt: skip
-    return element("figure", element("figcaption", element("span", f"{task + 1}", class_="number"), name), picture)
+    return element("figure", element("figcaption", element("span", f"{task + 1}", class_="number"), name), image)
 
 
 def _steps(
@@ -152,7 +152,7 @@ def _steps(
 
 
 def box_plot(comparison: Comparison, found: Measured, methods: Mapping[str, int]) -> Html:
-    """Class by class, text against mean picture: one row a task, one box a method."""
+    """Class by class, text against mean image: one row a task, one box a method."""
     low, high = found.ends(prototypes=True)
     names = list(found.methods)
     left, right, row = 130, 640, 14 * len(names) + 16
@@ -175,12 +175,12 @@ def box_plot(comparison: Comparison, found: Measured, methods: Mapping[str, int]
         parts.append(line("zero-shot", start, top, start, top + 14 * len(names)))
         for place, method in enumerate(names):
             parts.append(_box(name, method, found.methods[method][task], methods[method], x, top + 14 * place + 7))
-    words = "Distances between class texts and the mean picture of each class: quartiles, least and greatest."
-    picture = element(
+    words = "Distances between class texts and the mean image of each class: quartiles, least and greatest."
+    image = element(
         "svg", *parts, viewBox=f"0 0 {right + 10} {height}", class_="panel boxes", role="group", aria_label=words
     )
-    caption = "Class texts against the mean picture of each class (box: quartiles and median, line: all classes)"
-    return element("figure", element("figcaption", caption), picture)
+    caption = "Class texts against the mean image of each class (box: quartiles and median, line: all classes)"
+    return element("figure", element("figcaption", caption), image)
 
 
 def _box(task: str, method: str, sample: Sample, index: int, x: Scale, y: float) -> Html:

@@ -50,25 +50,25 @@ def _measured() -> Mapping[str, Mapping[str, Mapping[str, Row]]]:
     return measured
 
 
-def allowed(tolerance: float, expected: float, pictures: int, drawn: bool) -> float:
+def allowed(tolerance: float, expected: float, images: int, drawn: bool) -> float:
     """How far an accuracy may be off, in points.
 
-    A test set that was drawn here is another one than the paper's. Both are samples of the same pictures, so their
+    A test set that was drawn here is another one than the paper's. Both are samples of the same images, so their
     accuracies differ by chance, too.
     """
-    if not drawn or not pictures:
+    if not drawn or not images:
         return tolerance
     share = expected / 100
-    variance = 2 * share * (1 - share) / pictures * (1 - TEST_SHARE)
+    variance = 2 * share * (1 - share) / images * (1 - TEST_SHARE)
     return tolerance + DEVIATIONS * 100 * math.sqrt(variance)
 
 
 def differences(
-    expected: Row, found: Row, tolerance: float, pictures: Mapping[str, int], drawn: Sequence[str]
+    expected: Row, found: Row, tolerance: float, images: Mapping[str, int], drawn: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     """Difference (found − expected) and what is allowed, for each task that both have."""
     return {
-        name: (found[name] - value, allowed(tolerance, value, pictures.get(name, 0), name in drawn))
+        name: (found[name] - value, allowed(tolerance, value, images.get(name, 0), name in drawn))
         for name, value in expected.items()
         if name in found
     }

@@ -15,17 +15,17 @@ _PNG_START = b"\x89PNG\r\n\x1a\n"
 
 
 def gallery_section(gallery: Gallery) -> Html:
-    """One block per domain, one picture per class."""
+    """One block per domain, one image per class."""
     blocks = []
-    for domain, pictures in gallery.items():
-        figures = [_picture(domain, name, png) for name, png in pictures]
-        count = element("span", count_of(len(pictures), "picture"), class_="count")
+    for domain, images in gallery.items():
+        figures = [_image(domain, name, png) for name, png in images]
+        count = element("span", count_of(len(images), "image"), class_="count")
         blocks.append(element("h3", domain, " ", count))
-        blocks.append(element("div", *figures, class_="pictures"))
+        blocks.append(element("div", *figures, class_="images"))
     return element("section", element("h2", "What the images look like", id="images"), *blocks)
 
 
-def _picture(domain: str, name: str, png: bytes) -> Html:
+def _image(domain: str, name: str, png: bytes) -> Html:
     if not png.startswith(_PNG_START) or len(png) < 24:
         raise ReportError(f"gallery: {domain}: {name}: not a PNG image")
     width, height = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))

@@ -1,4 +1,4 @@
-"""The accuracy matrix of a run as a coloured table: readable as a picture and by a screen reader."""
+"""The accuracy matrix of a run as a coloured table: readable as an image and by a screen reader."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def build_page(
             ("summary", "Summary", None if chapters else page.summary()),
             ("trade-off", "Accuracy and forgetting", page.trade_off()),
             ("curves", "Task by task", page.curves()),
-            ("distances", "Pictures and texts", page.distances(runs if distances_of is None else distances_of)),
+            ("distances", "Images and texts", page.distances(runs if distances_of is None else distances_of)),
             ("matrices", "Accuracy matrices", page.matrices(runs if matrices_of is None else matrices_of)),
             ("costs", "Time and memory", None if chapters else page.costs()),
         ]
@@ -256,10 +256,10 @@ class _Page:
 
     def trade_off(self) -> Html | None:
         drawn = {
-            (number, setting): picture
+            (number, setting): image
             for number, comparison in enumerate(self.comparisons)
             for setting in SETTINGS
-            if (picture := scatter(comparison, setting, self.choices.methods))
+            if (image := scatter(comparison, setting, self.choices.methods))
         }
         if not drawn:
             return None
@@ -289,10 +289,10 @@ class _Page:
         if not blocks:
             return None
         words = (
-            "The distance 1 − cosine between test pictures and the texts of their own classes after the last task; to "
+            "The distance 1 − cosine between test images and the texts of their own classes after the last task; to "
             "the left is closer. Dashed: the starting model. Runs with several seeds are taken together."
         )
-        return _section("distances", "Pictures and texts", element("p", words, class_="legend"), self._keys(), *blocks)
+        return _section("distances", "Images and texts", element("p", words, class_="legend"), self._keys(), *blocks)
 
     def matrices(self, runs: Sequence[RunResult]) -> Html:
         def maps(number: int, setting: Setting) -> Html | None:

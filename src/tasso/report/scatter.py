@@ -56,10 +56,10 @@ def scatter(comparison: Comparison, setting: Setting, methods: Mapping[str, int]
         parts.append(element("g", *marks, **about, data_tip=text, role="img", aria_label=text))
     words = f"{SETTING_NAMES[setting]}, in percent: accuracy (upwards) against forgetting (to the right). "
     words += f"Zero-shot accuracy {fixed(zero_shot, 1)}."
-    picture = element(
+    image = element(
         "svg", *parts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", class_="panel scatter", role="group", aria_label=words
     )
-    return element("figure", element("figcaption", "accuracy", class_="axis"), picture)
+    return element("figure", element("figcaption", "accuracy", class_="axis"), image)
 
 
 def points_of(group: Group, setting: Setting) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""A local page that shows what a run's models, before and after each task, say about a picture.
+"""A local page that shows what a run's models, before and after each task, say about an image.
 
 Served by Starlette on uvicorn: two small packages in pure Python, whose own needs (anyio, h11, click) tasso's other
 tools bring anyway. Flask is as good a choice, but needs a server beside it; Gradio is far larger, and what its pages

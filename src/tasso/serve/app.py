@@ -1,4 +1,4 @@
-"""What the server answers: the page and its parts, what there is to know about the run, and guesses about a picture."""
+"""What the server answers: the page and its parts, what there is to know about the run, and guesses about an image."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def make_app(models: Models, host: str, most_bytes: int) -> Starlette:
         try:
             among, top = _asked(request.query_params, models)
             content = await _body(request, most_bytes)
-            picture = await run_in_threadpool(read_upload, content, MOST_PIXELS)
-            guesses = await run_in_threadpool(models.guess, picture, among, top)
+            image = await run_in_threadpool(read_upload, content, MOST_PIXELS)
+            guesses = await run_in_threadpool(models.guess, image, among, top)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody is there to read it
         except TassoError as error:

@@ -49,10 +49,10 @@ class Models:
         """The classes to choose from."""
         return candidates(self.class_names, task, classes)
 
-    def guess(self, picture: Array, among: Candidates, top: int) -> list[list[Prediction]]:
+    def guess(self, image: Array, among: Candidates, top: int) -> list[list[Prediction]]:
         """What each model says, in the order of the stages."""
         with self._one_at_a_time:
-            return [stage.guesser.guess([picture], among, top)[0] for stage in self.stages]
+            return [stage.guesser.guess([image], among, top)[0] for stage in self.stages]
 
 
 def load_models(run: Run) -> Models:

@@ -67,7 +67,7 @@ class RecordedStep:
         static = own_copy(batch)
         graph = torch.cuda.CUDAGraph()
         try:
-            # Only this thread is recorded: others go on reading pictures meanwhile.
+            # Only this thread is recorded: others go on reading images meanwhile.
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 terms = self.step(static, kind)
         except RuntimeError as error:

@@ -89,7 +89,7 @@ class Training:
     """One task being learned, step by step. `method.begin_task` has been called."""
 
     def __init__(self, clip: Clip, method: Method, streams: Mapping[str, Stream], plan: Plan) -> None:
-        """`streams` has the task's own pictures under "task" and those the method wants under their names."""
+        """`streams` has the task's own images under "task" and those the method wants under their names."""
         self.clip, self.method, self.streams, self.plan = clip, method, dict(streams), plan
         self.step = 0
         self.groups = method.groups()

@@ -58,7 +58,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     method.settle()
     if method.whole_batch and config.accumulate > 1:
         raise ConfigError(
-            f"accumulate: must be 1 with {method.name}, which compares the pictures of a batch with each other"
+            f"accumulate: must be 1 with {method.name}, which compares the images of a batch with each other"
         )
     precision = choose_precision(config.precision, choose_device(config.device))
     return dataclasses.replace(
@@ -315,8 +315,8 @@ class Learner:
             train, self._pixels, self.sequence.tasks[: index + 1],
         )  # fmt: skip
         self.method.begin_task(info)
-        streams = self._streams(index, task, train, self._first_alone(lambda: self.method.pictures(info)))
-        # Once more: making pictures may have taken random numbers, and a resumed run does not make them again.
+        streams = self._streams(index, task, train, self._first_alone(lambda: self.method.extra_images(info)))
+        # Once more: making images may have taken random numbers, and a resumed run does not make them again.
         torch.manual_seed(self.config.seed * 1000 + index)
         training = Training(self.clip, self.method, streams, plan)
         everything = {name: p for group in training.groups for name, p in group.parameters.items()}
@@ -444,7 +444,7 @@ class Learner:
         return sum(self._plan(task).steps for task in self.sequence.tasks[:index])
 
     def _streams(self, index: int, task: Task, train: Pixels, own: Mapping[str, ImageSet]) -> dict[str, Stream]:
-        """The task's pictures and those the method wants to see in each step; `own` are sets that it brings itself."""
+        """The task's images and those the method wants to see in each step; `own` are sets that it brings itself."""
         c, seed = self.config, (self.config.seed, index)
         streams = {"task": Stream("task", train, task.train.labels, c.batch_size, seed, self.device, among=self.among)}
         for name, view in ((wanted.name, wanted.view) for wanted in self.method.wants() if wanted.each_step):
@@ -478,7 +478,7 @@ class Learner:
             )
 
     def _kept(self, images: ImageSet, what: str) -> Pixels:
-        """Pictures that are needed again and again are read once."""
+        """Images that are needed again and again are read once."""
         if what not in self._loaded:
             self._loaded[what] = self._pixels(images, what)
         return self._loaded[what]
@@ -631,10 +631,10 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
 
 
 class Evaluator:
-    """The test pictures of a benchmark, read once, for any number of models of one kind."""
+    """The test images of a benchmark, read once, for any number of models of one kind."""
 
     def __init__(self, config: RunConfig, clip: Clip) -> None:
-        """`clip` is moved to the device of the evaluation, and tells how the models look at pictures."""
+        """`clip` is moved to the device of the evaluation, and tells how the models look at images."""
         config, _ = resolve(config)
         self.config, device = config, choose_device(config.device)
         clip.to(device, choose_precision(config.precision, device))
@@ -660,7 +660,7 @@ class Evaluator:
 def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str, Inference]:
     """Put a checkpoint of a run, the newest by default, into the pretrained model.
 
-    Returns the name of the task after which it was saved, and how it compares pictures with classes.
+    Returns the name of the task after which it was saved, and how it compares images with classes.
     """
     results, config = folder.read_results(), folder.read_config()
     learned = results["tasks"][: len(results["per_task"])] if results else []

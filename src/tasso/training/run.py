@@ -1,4 +1,4 @@
-"""A run in your hands: its numbers, its models, and what they say about pictures."""
+"""A run in your hands: its numbers, its models, and what they say about images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 from tasso.config import known, read_templates
 from tasso.data.images import thread_pool
-from tasso.data.images.files import Picture, read_picture
+from tasso.data.images.files import ImageLike, read_image
 from tasso.errors import ModelError, RunError
 from tasso.evaluation.predict import BATCH, Answer, Candidates, Guesser, Prediction, answers, candidates
 from tasso.methods import METHODS
@@ -22,7 +22,7 @@ from tasso.training.engine import choose_device, choose_precision
 from tasso.training.learner import load_checkpoint
 from tasso.training.run_folder import RunFolder
 
-__all__ = ["Picture", "Prediction", "Run"]
+__all__ = ["Image", "Prediction", "Run"]
 
 START = "0"  # how to ask for the model before the first task
 
@@ -107,14 +107,14 @@ class Run:
 
     @property
     def left_behind(self) -> str:
-        """What the model alone does not have of how this run compares pictures with classes, in words."""
+        """What the model alone does not have of how this run compares images with classes, in words."""
         if type(self.inference) is Inference:
             return ""
         return f"{type(self.inference).__name__} of {METHODS[self.results['method']].title}"
 
     @property
     def inference(self) -> Inference:
-        """How the model compares pictures with classes."""
+        """How the model compares images with classes."""
         return self._loaded[1]
 
     @cached_property
@@ -150,28 +150,28 @@ class Run:
 
     def classify(
         self,
-        pictures: Picture | Iterable[Picture],
+        images: ImageLike | Iterable[ImageLike],
         *,
         task: str | None = None,
         classes: Sequence[str] | None = None,
         top: int = 1,
     ) -> list[list[Prediction]]:
-        """The best guesses for each picture.
+        """The best guesses for each image.
 
         Probabilities are a softmax over the classes at hand: they add up to 1 over these, and say nothing about
-        whether the picture shows one of them at all.
+        whether the image shows one of them at all.
 
         Args:
-            pictures: one or more files, PIL images or height × width × 3 arrays of bytes.
+            images: one or more files, PIL images or height × width × 3 arrays of bytes.
             task: only classes of this task; without it, classes of all tasks.
             classes: any class names instead (open vocabulary).
-            top: how many guesses a picture.
+            top: how many guesses an image.
         """
         among = self.candidates(task, classes)
-        several = [pictures] if isinstance(pictures, (str, Path, Image.Image, np.ndarray)) else list(pictures)
+        several = [images] if isinstance(images, (str, Path, Image.Image, np.ndarray)) else list(images)
         guesses: list[list[Prediction]] = []
         for start in range(0, len(several), BATCH):  # not all of them decoded at once
-            batch = [read_picture(picture) for picture in several[start : start + BATCH]]
+            batch = [read_image(image) for image in several[start : start + BATCH]]
             guesses += self.guesser.guess(batch, among, top)
         return guesses
 

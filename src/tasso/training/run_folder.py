@@ -80,7 +80,7 @@ class RunFolder:
             if not self.config_file.exists():
                 # Overwriting was done now; whoever uses this file again must not do it once more.
                 self._write_config({**config.to_dict(), "overwrite": False, "versions": versions()})
-            elif not same_places(self.read_config(), config):  # own pictures have moved
+            elif not same_places(self.read_config(), config):  # own images have moved
                 places = {"tasks": config.tasks, "reference": config.reference}
                 self._write_config({**read_yaml(self.config_file), **places})
             self.checkpoints.mkdir(exist_ok=True)
@@ -295,7 +295,7 @@ def same_places(one: RunConfig, other: RunConfig) -> bool:
 
 
 def _comparable(config: RunConfig) -> dict[str, Any]:
-    """What must not change while a run goes on. Own pictures may have been moved: it is their list that must stay the
+    """What must not change while a run goes on. Own images may have been moved: it is their list that must stay the
     same, which `check_data` sees to."""
     return {
         **_everything(config),
@@ -321,7 +321,7 @@ def check_data(results: Mapping[str, Any], now: Mapping[str, Any], where: Path) 
     before = results.get("data", {})
     for name, then in before.get("tasks", {}).items():
         found = now["tasks"].get(name, then)
-        counts = [f"{d['classes']} classes, {d['train']} training and {d['test']} test pictures" for d in (then, found)]
+        counts = [f"{d['classes']} classes, {d['train']} training and {d['test']} test images" for d in (then, found)]
         if counts[0] != counts[1]:
             raise RunError(
                 f"{where}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
@@ -329,14 +329,14 @@ def check_data(results: Mapping[str, Any], now: Mapping[str, Any], where: Path) 
             )
         if then != found:
             raise RunError(
-                f"{where}: the data of task {name!r} have changed: as many pictures as when this run was started, but "
+                f"{where}: the data of task {name!r} have changed: as many images as when this run was started, but "
                 f"other files, labels or class names. {advice}"
             )
     then, found = (d.get("reference") for d in (before, now))
     if then and found and then != found:
         raise RunError(
-            f"{where}: the reference images are not those this run was started with ({then['pictures']} then, "
-            f"{found['pictures']} now). {advice}"
+            f"{where}: the reference images are not those this run was started with ({then['images']} then, "
+            f"{found['images']} now). {advice}"
         )
 
 

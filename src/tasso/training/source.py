@@ -55,7 +55,7 @@ def open_model(word: str) -> tuple[Clip, str]:
 
 def _named(source: Source) -> tuple[Clip, str]:
     if source.left_behind:
-        log.warning("%s is not merged: the result compares pictures with texts", source.left_behind)
+        log.warning("%s is not merged: the result compares images with texts", source.left_behind)
     return source.clip, source.story
 
 

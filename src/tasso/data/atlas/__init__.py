@@ -1,8 +1,8 @@
 """Atlas: an offline image benchmark drawn by code.
 
-Eight domains mirror the datasets CLIP continual learning is usually measured on. Pictures are drawn when
+Eight domains mirror the datasets CLIP continual learning is usually measured on. Images are drawn when
 they are asked for and depend on their key alone, in every process and on every platform. Three sources share
-the drawing code: labelled pictures (``render``), unlabelled scenes (``render_reference``) and captioned
+the drawing code: labelled images (``render``), unlabelled scenes (``render_reference``) and captioned
 drawings in other styles for contrastive pretraining (``render_captioned``).
 """
 

@@ -1,23 +1,23 @@
-"""The labelled pictures: every domain in its own scenes, seen through a bad camera."""
+"""The labelled images: every domain in its own scenes, seen through a bad camera."""
 
 from __future__ import annotations
 
 from zlib import crc32
 
-from .canvas import Canvas, Dice, Look, Picture, develop, occlude
+from .canvas import Canvas, Dice, ImageArray, Look, develop, occlude
 from .registry import DOMAINS
 
 SPLITS = ("train", "val", "test")
-OUTLINED = 0.15  # share of pictures whose parts have dark outlines
+OUTLINED = 0.15  # share of images whose parts have dark outlines
 
 
-def render(domain: str, label: int, index: int, *, seed: int = 0, split: str = "train", size: int = 64) -> Picture:
-    """Picture ``index`` of a class: uint8, size x size x 3. The splits' streams of pictures are disjoint."""
+def render(domain: str, label: int, index: int, *, seed: int = 0, split: str = "train", size: int = 64) -> ImageArray:
+    """ImageArray ``index`` of a class: uint8, size x size x 3. The splits' streams of images are disjoint."""
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, not {split!r}")
     kind = DOMAINS[domain]
     name = kind.class_names[label]
-    # Names, not positions, enter the key: a new class or domain leaves the others' pictures alone.
+    # Names, not positions, enter the key: a new class or domain leaves the others' images alone.
     dice = Dice(seed, crc32(domain.encode()), crc32(name.encode()), SPLITS.index(split), index)
     look = Look(jitter=9, outline=0.03 if dice.chance(OUTLINED) else 0.0, ink=dice.near((40, 36, 36), 25))
     c = Canvas(size, dice, look)

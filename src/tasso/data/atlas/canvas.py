@@ -1,6 +1,6 @@
 """Shared drawing primitives: dice, colours, looks, a posed canvas, backgrounds and camera effects.
 
-Everything here is plain arithmetic on integers and IEEE floats, so that a picture depends on its key alone:
+Everything here is plain arithmetic on integers and IEEE floats, so that an image depends on its key alone:
 sines come from a rounded table (the last bit of libm's differs between platforms) and random numbers from
 PCG64's uniform stream only.
 """
@@ -20,10 +20,10 @@ from PIL import Image, ImageDraw, ImageFilter
 
 Point = tuple[float, float]
 Color = tuple[int, int, int]
-Picture = npt.NDArray[np.uint8]
+ImageArray = npt.NDArray[np.uint8]
 T = TypeVar("T")
 
-SUPERSAMPLE = 2  # pictures are drawn this much larger, then averaged down: that is the antialiasing
+SUPERSAMPLE = 2  # images are drawn this much larger, then averaged down: that is the antialiasing
 
 _STEPS = 4096
 _SINES = tuple(round(math.sin(2 * math.pi * i / _STEPS), 9) for i in range(_STEPS))
@@ -97,7 +97,7 @@ def _byte(v: int) -> int:
 
 
 class Dice:
-    """Uniform random numbers for one picture, drawn in blocks because single draws are slow."""
+    """Uniform random numbers for one image, drawn in blocks because single draws are slow."""
 
     def __init__(self, *key: int) -> None:
         self.rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
@@ -155,7 +155,7 @@ class Dice:
             b if 0 <= b < 256 else _byte(b),
         )
 
-    def octets(self, n: int) -> Picture:
+    def octets(self, n: int) -> ImageArray:
         return np.frombuffer(self.rng.bytes(n), dtype=np.uint8)
 
 
@@ -182,7 +182,7 @@ def _poster(v: int) -> int:
 
 
 class Canvas:
-    """A square picture in unit coordinates: x to the right and y down, both from -1 to 1 in the pose."""
+    """A square image in unit coordinates: x to the right and y down, both from -1 to 1 in the pose."""
 
     def __init__(self, size: int, dice: Dice, look: Look) -> None:
         self.size = size
@@ -409,13 +409,13 @@ def occlude(c: Canvas) -> None:
 
 @dataclass(frozen=True)
 class Camera:
-    """What happens to a picture after it is drawn; each number is the largest strength of its effect."""
+    """What happens to an image after it is drawn; each number is the largest strength of its effect."""
 
     light: float = 0.35  # slope of a linear light fall-off over the frame
     cast: float = 0.12  # change of each channel's gain
     gain: float = 0.25  # change of the common gain
     noise: float = 38.0  # noise in grey levels
-    blur: float = 0.9  # radius of a box blur in pixels of a 64 px picture
+    blur: float = 0.9  # radius of a box blur in pixels of a 64 px image
     blur_share: float = 0.35
 
 
@@ -425,7 +425,7 @@ def _ramps(size: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
     return line.reshape(1, size, 1), line.reshape(size, 1, 1)
 
 
-def develop(c: Canvas, camera: Camera | None) -> Picture:
+def develop(c: Canvas, camera: Camera | None) -> ImageArray:
     """Average the canvas down to its size and pass it through the camera."""
     image = c.image.reduce(SUPERSAMPLE)
     if camera is None:
@@ -439,9 +439,9 @@ def develop(c: Canvas, camera: Camera | None) -> Picture:
     gains = np.array([gain * (1 + dice.off(camera.cast)) for _ in range(3)], np.float32)
     strength = dice.unit() * camera.noise / 256
     grain = dice.octets(size * size * 3).view(np.int8).reshape(size, size, 3)
-    picture = np.asarray(image) * ((shade + np.float32(1)) * gains)
-    picture += np.multiply(grain, np.float32(strength), dtype=np.float32)
-    np.maximum(picture, 0, out=picture)
-    np.minimum(picture, 255, out=picture)
-    developed: Picture = picture.astype(np.uint8)
+    developing = np.asarray(image) * ((shade + np.float32(1)) * gains)
+    developing += np.multiply(grain, np.float32(strength), dtype=np.float32)
+    np.maximum(developing, 0, out=developing)
+    np.minimum(developing, 255, out=developing)
+    developed: ImageArray = developing.astype(np.uint8)
     return developed

@@ -19,8 +19,8 @@ from .canvas import (
     Canvas,
     Color,
     Dice,
+    ImageArray,
     Look,
-    Picture,
     develop,
     lighter,
     luma,
@@ -29,12 +29,12 @@ from .canvas import (
 from .extras import EXTRAS
 from .registry import DOMAINS, Domain, Drawing, Pose
 
-SCENE_SHARE = 0.25  # pictures whose subject stands in its domain's own scene instead of on a plain ground
-CAMERA_SHARE = 0.20  # pictures seen through a mild version of the benchmark's camera
-FREE_POSE_SHARE = 0.20  # pictures whose subject is posed as freely as in the benchmark
+SCENE_SHARE = 0.25  # images whose subject stands in its domain's own scene instead of on a plain ground
+CAMERA_SHARE = 0.20  # images seen through a mild version of the benchmark's camera
+FREE_POSE_SHARE = 0.20  # images whose subject is posed as freely as in the benchmark
 EXTRA_SHARE = 0.25  # subjects that are no class of the benchmark
-PAIR_SHARE = 0.25  # pictures of two things
-COLOR_SHARE = 0.45  # pictures whose caption names the subject's colour, where the style shows it
+PAIR_SHARE = 0.25  # images of two things
+COLOR_SHARE = 0.45  # images whose caption names the subject's colour, where the style shows it
 
 STYLES = ("flat", "flat", "outline", "outline", "poster", "silhouette", "sketch")
 STYLE_WORDS = {
@@ -43,7 +43,7 @@ STYLE_WORDS = {
     "poster": "poster",
     "silhouette": "silhouette",
     "sketch": "sketch",
-    "photo": "picture",
+    "photo": "image",
 }
 CALM_POSE = Pose(scale=(0.72, 0.95), turn=0.02, shift=0.08, squeeze=0.05, shear=0.0)
 MILD_CAMERA = Camera(light=0.2, cast=0.08, gain=0.15, noise=20.0, blur=0.6, blur_share=0.25)
@@ -162,10 +162,10 @@ def _place(c: Canvas, subject: Subject, x: float, y: float, scale: float) -> Non
         subject.drawing(c)
 
 
-# --------------------------------------------------------------------------------------------------- pictures
+# --------------------------------------------------------------------------------------------------- images
 
 
-def render_captioned(index: int, *, seed: int = 0, size: int = 64) -> tuple[Picture, tuple[str, ...]]:
+def render_captioned(index: int, *, seed: int = 0, size: int = 64) -> tuple[ImageArray, tuple[str, ...]]:
     """Drawing ``index`` and its captions, the most precise one first."""
     dice = Dice(seed, crc32(b"captioned"), index)
     pair = dice.chance(PAIR_SHARE)

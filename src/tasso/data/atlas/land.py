@@ -1,4 +1,4 @@
-"""Land seen from above, as in tiles of aerial pictures. Drawings fill the frame."""
+"""Land seen from above, as in tiles of aerial images. Drawings fill the frame."""
 
 from __future__ import annotations
 

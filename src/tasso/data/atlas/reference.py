@@ -12,8 +12,8 @@ from .canvas import (
     Camera,
     Canvas,
     Dice,
+    ImageArray,
     Look,
-    Picture,
     clutter,
     darker,
     develop,
@@ -29,7 +29,7 @@ CLOSE_UP = Pose(scale=(1.3, 2.6), turn=0.2, shift=0.9, squeeze=0.2, shear=0.2)
 SCENE_POSE = Pose(scale=(0.35, 0.6), turn=0.06, shift=0.55)
 
 
-def render_reference(index: int, *, seed: int = 0, size: int = 64) -> Picture:
+def render_reference(index: int, *, seed: int = 0, size: int = 64) -> ImageArray:
     """Unlabelled scene ``index``."""
     dice = Dice(seed, crc32(b"reference"), index)
     style = "photo" if dice.chance(0.6) else dice.pick(("flat", "outline", "poster", "sketch"))

@@ -46,7 +46,7 @@ class Domain:
     scene: Drawing
     pose: Pose = field(default_factory=Pose)
     camera: Camera = field(default_factory=Camera)
-    occluded: float = 0.35  # share of pictures with something in front of the subject
+    occluded: float = 0.35  # share of images with something in front of the subject
     fills_frame: bool = False  # textures and land: the subject has no outside
     tinted: bool = True  # whether a drawing's main colour is what "a red ..." would mean
     drawings: dict[str, Drawing] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Pixels: decoding, holding, cropping and batching pictures."""
+"""Pixels: decoding, holding, cropping and batching images."""
 
 from tasso.data.images.batches import Seen, Stream, View
 from tasso.data.images.packed import PackedPixels

@@ -1,4 +1,4 @@
-"""Which pictures a step sees. Every choice is a function of (seed, task, stream, step) alone, so a resumed run
+"""Which images a step sees. Every choice is a function of (seed, task, stream, step) alone, so a resumed run
 draws exactly what an uninterrupted one would have drawn, without any state to save."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ View = Literal["train", "eval"]
 
 @dataclass(frozen=True)
 class Seen:
-    """Pictures of one step, their places in the set (on the host and on the device), and their labels."""
+    """Images of one step, their places in the set (on the host and on the device), and their labels."""
 
     pixels: Tensor
     indices: Indices
@@ -35,7 +35,7 @@ class Seen:
         return Seen(self.pixels[part], self.indices[part], self.labels[part], self.places[part])
 
 
-# Pictures of a step, and on CUDA the event after which they are there.
+# Images of a step, and on CUDA the event after which they are there.
 Ahead = tuple[Seen, torch.cuda.Event | None]
 
 
@@ -53,12 +53,12 @@ class Stream:
         view: View = "train",
         among: Processes = ALONE,
     ) -> None:
-        """With several processes each prepares its part of the pictures; labels and places are those of all."""
+        """With several processes each prepares its part of the images; labels and places are those of all."""
         self.among = among
         self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
         self.seed = (*seed, zlib.crc32(name.encode()))
         self.device = device
-        # Pictures in memory are ready at once; those on disk are prepared one step ahead.
+        # Images in memory are ready at once; those on disk are prepared one step ahead.
         self.ahead = None if isinstance(pixels, StackedPixels) else ThreadPoolExecutor(1)
         self.side: torch.cuda.Stream | None = None
         if self.ahead and device.type == "cuda":  # copies and crops of the next step go beside the training
@@ -67,12 +67,12 @@ class Stream:
         self.permutations: dict[int, Indices] = {}
 
     def indices(self, step: int) -> Indices:
-        """Places of step's pictures: shuffled epochs, the incomplete last batch of each left out."""
+        """Places of step's images: shuffled epochs, the incomplete last batch of each left out."""
         count, size = len(self.pixels), self.batch_size
         if count >= size:
             epoch, place = divmod(step, count // size)
             return self._permutation(epoch)[place * size : (place + 1) * size]
-        # Fewer pictures than a batch holds: go round and round.
+        # Fewer images than a batch holds: go round and round.
         first, start = divmod(step * size, count)
         rounds = [self._permutation(first + more) for more in range(-(-(start + size) // count))]
         return np.concatenate(rounds)[start : start + size]
@@ -87,7 +87,7 @@ class Stream:
         return np.random.default_rng((*self.seed, 0, epoch)).permutation(len(self.pixels))
 
     def batch(self, step: int) -> Seen:
-        """The pictures of this step."""
+        """The images of this step."""
         if self.ahead is None:
             return self._prepare(step)
         now = self.pending.pop(step, None) or self.ahead.submit(self._prepare_aside, step)
@@ -106,7 +106,7 @@ class Stream:
             self.ahead.shutdown(wait=True, cancel_futures=True)
 
     def _prepare_aside(self, step: int) -> Ahead:
-        """Beside what the training stream does; the event tells it when the pictures are there."""
+        """Beside what the training stream does; the event tells it when the images are there."""
         if self.side is None:
             return self._prepare(step), None
         with torch.cuda.stream(self.side):

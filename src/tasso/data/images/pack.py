@@ -1,6 +1,6 @@
-"""A pack: the pictures of one set, decoded and shrunk once, in one file that is mapped into memory.
+"""A pack: the images of one set, decoded and shrunk once, in one file that is mapped into memory.
 
-The folder of a pack has `index.json` and the file of pixels that it names: picture after picture, each 3 × height ×
+The folder of a pack has `index.json` and the file of pixels that it names: image after image, each 3 × height ×
 width bytes. The index is put in place last, so a pack without one does not count, whatever else lies there.
 """
 
@@ -24,13 +24,13 @@ from tasso.errors import DataError
 from tasso.files import is_temporary, parse_json
 from tasso.progress import progress
 
-VERSION = 2  # of the format; a pack of another one is made again. 2: pictures are upright
+VERSION = 2  # of the format; a pack of another one is made again. 2: images are upright
 INDEX = "index.json"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One packed picture. `message` says why there is none; all numbers are 0 then."""
+    """One packed image. `message` says why there is none; all numbers are 0 then."""
 
     height: int = 0
     width: int = 0
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Index:
-    """What lies where. All lists are as long as the set, also where a picture could not be read (height 0)."""
+    """What lies where. All lists are as long as the set, also where an image could not be read (height 0)."""
 
     pixels: str  # name of the file
     size: int
@@ -58,12 +58,12 @@ class Index:
     original_heights: list[int]
     original_widths: list[int]
     checksums: list[int]
-    messages: dict[int, str]  # of the pictures that could not be read, by their place
+    messages: dict[int, str]  # of the images that could not be read, by their place
     bytes: int
 
     @classmethod
     def of(cls, entries: Sequence[Entry], pixels: str, size: int, stamps: Sequence[str]) -> Index:
-        """The index of pictures that lie one after another."""
+        """The index of images that lie one after another."""
         ends = np.cumsum([entry.nbytes for entry in entries], dtype=np.int64)
         return cls(
             pixels,
@@ -102,7 +102,7 @@ class Index:
 
 
 class Pack:
-    """An open pack. Pictures are views of the mapped file: nothing is read before it is looked at."""
+    """An open pack. Images are views of the mapped file: nothing is read before it is looked at."""
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.folder, self.index = folder, index
@@ -115,22 +115,22 @@ class Pack:
         if index.bytes:
             self._pixels = np.asarray(np.memmap(folder / index.pixels, dtype=np.uint8, mode="r"))
 
-    def picture(self, place: int) -> Array:
-        """Pixels of one picture, 3 × height × width."""
+    def image(self, place: int) -> Array:
+        """Pixels of one image, 3 × height × width."""
         start, height, width = self.index.offsets[place], self.index.heights[place], self.index.widths[place]
         return self._pixels[start : start + 3 * height * width].reshape(3, height, width)
 
     @property
     def readable(self) -> Indices:
-        """Places of the pictures that are there."""
+        """Places of the images that are there."""
         return np.flatnonzero(self.held.height).astype(np.int64)
 
     def verify(self, images: ImageSet, pool: ThreadPoolExecutor, title: str) -> None:
-        """Compare all pixels with their checksums; the error names the first picture that differs."""
+        """Compare all pixels with their checksums; the error names the first image that differs."""
         sums = self.index.checksums
 
         def differs(place: int) -> bool:
-            return zlib.crc32(self.picture(place).data) != sums[place]
+            return zlib.crc32(self.image(place).data) != sums[place]
 
         bad = []
         with progress(f"checking {title}", len(sums)) as advance:
@@ -140,7 +140,7 @@ class Pack:
                 advance(1, "")
         if bad:
             raise DataError(
-                f"{self.folder / self.index.pixels}: damaged: the pixels of {len(bad)} of {len(sums)} pictures have "
+                f"{self.folder / self.index.pixels}: damaged: the pixels of {len(bad)} of {len(sums)} images have "
                 f"changed since they were packed, the first is {images.keys[bad[0]]}. Remove the folder {self.folder}; "
                 "it is made again when it is wanted"
             )
@@ -159,10 +159,10 @@ def open_pack(folder: Path, images: ImageSet, stamps: Sequence[str], size: int) 
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return str(error)
     if index.size != size or len(index.stamps) != len(stamps):
-        return f"it holds {len(index.stamps)} pictures of size {index.size}, not {len(stamps)} of {size}"
+        return f"it holds {len(index.stamps)} images of size {index.size}, not {len(stamps)} of {size}"
     if changed := [place for place, stamp in enumerate(stamps) if index.stamps[place] != stamp]:
         first = images.source.describe(images.keys[changed[0]])
-        return f"{len(changed)} of {len(stamps)} pictures have changed since, the first is {first}"
+        return f"{len(changed)} of {len(stamps)} images have changed since, the first is {first}"
     try:
         found = (folder / index.pixels).stat().st_size
         if found != index.bytes:
@@ -172,24 +172,24 @@ def open_pack(folder: Path, images: ImageSet, stamps: Sequence[str], size: int) 
         return f"{index.pixels} is not readable: {error.strerror}"
 
 
-def shrink(picture: Array, size: int) -> Array:
-    """The picture with its short side brought down to `size`, in the same proportions; smaller ones stay as they are.
+def shrink(image: Array, size: int) -> Array:
+    """The image with its short side brought down to `size`, in the same proportions; smaller ones stay as they are.
 
-    Bicubic and antialiased, as the models' own preprocessing shrinks pictures.
+    Bicubic and antialiased, as the models' own preprocessing shrinks images.
     """
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     short = min(height, width)
     if short <= size:
-        return picture
+        return image
     target = round(width * size / short), round(height * size / short)
-    return np.asarray(Image.fromarray(picture).resize(target, Image.Resampling.BICUBIC))
+    return np.asarray(Image.fromarray(image).resize(target, Image.Resampling.BICUBIC))
 
 
-def pack_picture(picture: Array, size: int) -> tuple[Entry, bytes]:
-    """A picture as a pack holds it."""
-    small = shrink(picture, size)
+def pack_image(image: Array, size: int) -> tuple[Entry, bytes]:
+    """An image as a pack holds it."""
+    small = shrink(image, size)
     pixels = np.ascontiguousarray(small.transpose(2, 0, 1)).tobytes()
-    height, width, original_height, original_width = *small.shape[:2], *picture.shape[:2]
+    height, width, original_height, original_width = *small.shape[:2], *image.shape[:2]
     return Entry(height, width, original_height, original_width, zlib.crc32(pixels)), pixels
 
 

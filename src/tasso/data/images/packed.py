@@ -1,4 +1,4 @@
-"""Pictures in packs, of any sizes. The host copies pixels, nothing more; crops are computed on the device."""
+"""Images in packs, of any sizes. The host copies pixels, nothing more; crops are computed on the device."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tasso.data.images.transforms import (
 )
 from tasso.data.task import Array
 
-CPU_PICTURES = 16  # at once on a CPU: what is computed in between then stays in its cache
+CPU_IMAGES = 16  # at once on a CPU: what is computed in between then stays in its cache
 
 
 class PackedPixels:
-    """Views are those of the original pictures: boxes are drawn for their sizes, then scaled to what is packed."""
+    """Views are those of the original images: boxes are drawn for their sizes, then scaled to what is packed."""
 
     def __init__(
         self, places: Sequence[Place], preprocess: Preprocess, device: torch.device, pool: ThreadPoolExecutor
     ) -> None:
         self.places, self.preprocess, self.device, self.pool = list(places), preprocess, device, pool
-        # One row a picture: height and width as it is held, height and width of the original.
+        # One row an image: height and width as it is held, height and width of the original.
         self.sizes = np.array(
             [
                 (pack.held.height[i], pack.held.width[i], pack.original.height[i], pack.original.width[i])
@@ -54,12 +54,12 @@ class PackedPixels:
 
     @property
     def one_size(self) -> bool:
-        """Are all pictures of one size, and none shrunk?"""
+        """Are all images of one size, and none shrunk?"""
         return bool((self.sizes == self.sizes[0, [0, 1, 0, 1]]).all())
 
     def stack(self) -> Array:
-        """All pictures, n × 3 × height × width, if they are of one size."""
-        return np.stack([pack.picture(place) for pack, place in self.places])
+        """All images, n × 3 × height × width, if they are of one size."""
+        return np.stack([pack.image(place) for pack, place in self.places])
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         held, original = self._sizes(indices)
@@ -76,13 +76,13 @@ class PackedPixels:
         return Sizes(height, width), Sizes(original_height, original_width)
 
     def _view(self, indices: Indices, rows: Span, columns: Span) -> Tensor:
-        step = CPU_PICTURES if self.device.type == "cpu" else len(indices)
+        step = CPU_IMAGES if self.device.type == "cpu" else len(indices)
         parts = [slice(first, first + step) for first in range(0, len(indices), step)]
         views = [self._resampled(indices[part], rows.part(part), columns.part(part)) for part in parts]
         return normalise(torch.cat(views) if len(views) > 1 else views[0], self.preprocess)
 
     def _resampled(self, indices: Indices, rows: Span, columns: Span) -> Tensor:
-        """Only what the view looks at is read: a crop is never much wider than high, however wide the picture is."""
+        """Only what the view looks at is read: a crop is never much wider than high, however wide the image is."""
         held, _ = self._sizes(indices)
         top, bottom = rows.reach(held.height, self.preprocess.interpolation)
         left, right = columns.reach(held.width, self.preprocess.interpolation)
@@ -93,7 +93,7 @@ class PackedPixels:
 
         def copy(number: int) -> None:
             pack, place = self.places[indices[number]]
-            region = pack.picture(place)[:, top[number] : bottom[number], left[number] : right[number]]
+            region = pack.image(place)[:, top[number] : bottom[number], left[number] : right[number]]
             pixels[number, :, : region.shape[1], : region.shape[2]] = region
 
         list(self.pool.map(copy, range(len(indices))))

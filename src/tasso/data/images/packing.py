@@ -1,6 +1,6 @@
 """Makes a pack. What is finished stays when the process is killed: the next one goes on after it.
 
-Pictures are decoded by threads and written in their order, chunk by chunk. When the pixels of a chunk are safely on
+Images are decoded by threads and written in their order, chunk by chunk. When the pixels of a chunk are safely on
 disk, one line about it goes into a journal; what the file holds beyond the journal does not count. The bytes are the
 same whether or not there was an interruption.
 """
@@ -21,16 +21,16 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from tasso.data.images.decode import CorruptPictureError, decode
-from tasso.data.images.pack import INDEX, VERSION, Entry, Index, pack_files, pack_picture
+from tasso.data.images.decode import CorruptImageError, decode
+from tasso.data.images.pack import INDEX, VERSION, Entry, Index, pack_files, pack_image
 from tasso.data.task import ImageSet
 from tasso.files import write_text
 from tasso.progress import progress
 
 log = logging.getLogger("tasso")
 
-CHUNK = 128  # pictures between two lines of the journal
-AHEAD = 256  # pictures that may wait, decoded and shrunk, to be written
+CHUNK = 128  # images between two lines of the journal
+AHEAD = 256  # images that may wait, decoded and shrunk, to be written
 
 Packed = tuple[Entry, bytes]
 
@@ -41,7 +41,7 @@ def build(
     """Make the pack of a set, or go on with it. The caller holds the lock.
 
     Args:
-        skip: leave out pictures that cannot be decoded; otherwise the first of them is an error.
+        skip: leave out images that cannot be decoded; otherwise the first of them is an error.
     """
     pixels = folder / f"pixels-{_digest(stamps, size)}.u8"
     journal = pixels.with_suffix(".jsonl")
@@ -52,7 +52,7 @@ def build(
         pixel_file.truncate(sum(entry.nbytes for entry in entries))
         journal_file.truncate(journal_end)
         if entries:
-            log.info("packing %s: %d of %d pictures are there already", title, len(entries), len(images))
+            log.info("packing %s: %d of %d images are there already", title, len(entries), len(images))
         _complain(entries, skip)
         packing = _packed(images, range(len(entries), len(images)), size, pool)
         # Closed at once when something goes wrong: else the threads would first decode all that waits.
@@ -75,18 +75,18 @@ def _digest(stamps: Sequence[str], size: int) -> str:
 
 
 def _complain(entries: Sequence[Entry], skip: bool) -> None:
-    """Raise the error of the first picture that cannot be decoded, unless such pictures are left out."""
+    """Raise the error of the first image that cannot be decoded, unless such images are left out."""
     if not skip and (message := next((entry.message for entry in entries if entry.message), None)):
-        raise CorruptPictureError(message)
+        raise CorruptImageError(message)
 
 
 def _packed(images: ImageSet, places: range, size: int, pool: ThreadPoolExecutor) -> Generator[Packed]:
-    """The pictures in their order, decoded by threads some way ahead."""
+    """The images in their order, decoded by threads some way ahead."""
 
     def pack(place: int) -> Packed:
         try:
-            return pack_picture(decode(images, place), size)
-        except CorruptPictureError as error:
+            return pack_image(decode(images, place), size)
+        except CorruptImageError as error:
             return Entry(message=str(error)), b""
 
     remaining = iter(places)
@@ -114,7 +114,7 @@ def _line(entries: Sequence[Entry]) -> bytes:
 
 
 def _finished(journal: Path, pixels: int) -> tuple[list[Entry], int]:
-    """The pictures that the journal tells of and a file of so many bytes holds; and where their lines end."""
+    """The images that the journal tells of and a file of so many bytes holds; and where their lines end."""
     entries: list[Entry] = []
     end = held = 0
     for line in journal.read_bytes().splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""The packs of a run: each set of a sequence is packed once, then found again picture by picture."""
+"""The packs of a run: each set of a sequence is packed once, then found again image by image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasso.config import RunConfig
-from tasso.data.images.decode import CorruptPictureError
+from tasso.data.images.decode import CorruptImageError
 from tasso.data.images.pack import Pack, open_pack
 from tasso.data.images.packing import build
 from tasso.data.images.transforms import Preprocess
@@ -22,7 +22,7 @@ from tasso.files import locked
 
 log = logging.getLogger("tasso")
 
-Place = tuple[Pack, int]  # a picture in a pack
+Place = tuple[Pack, int]  # an image in a pack
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Report:
     """One set that is packed now."""
 
     name: str
-    pictures: int
+    images: int
     left_out: int
     bytes: int
     seconds: float
@@ -42,18 +42,18 @@ class Packs:
     def __init__(self, folder: Path, size: int, skip: bool, pool: ThreadPoolExecutor) -> None:
         """
         Args:
-            size: short side of packed pictures; smaller ones are kept as they are.
-            skip: leave out training and reference pictures that cannot be decoded.
+            size: short side of packed images; smaller ones are kept as they are.
+            skip: leave out training and reference images that cannot be decoded.
         """
         self.folder, self.size, self.skip, self.pool = folder, size, skip, pool
         self.reports: list[Report] = []
         self._places: dict[tuple[Source, str], Place] = {}
 
     def packed(self, sequence: TaskSequence, *, train: bool = True, verify: bool = False) -> TaskSequence:
-        """Pack the sets of a sequence, or find their packs. Pictures that were left out are not in what is returned.
+        """Pack the sets of a sequence, or find their packs. Images that were left out are not in what is returned.
 
         Args:
-            train: training pictures and reference images too, not only the test pictures.
+            train: training images and reference images too, not only the test images.
             verify: compare the pixels of all packs with their checksums.
         """
 
@@ -61,7 +61,7 @@ class Packs:
             return self.add(images, f"{sequence.benchmark} {name}", may_skip=may_skip, verify=verify)
 
         def whole(task: Task) -> Task:
-            # A test picture is never skipped: the score would be that of another test set.
+            # A test image is never skipped: the score would be that of another test set.
             test = add(task.test, f"{task.name} test", False)
             return dataclasses.replace(
                 task, test=test, train=add(task.train, f"{task.name} train", True) if train else task.train
@@ -74,9 +74,9 @@ class Packs:
         return dataclasses.replace(sequence, tasks=tasks, reference=reference)
 
     def add(self, images: ImageSet, name: str, *, may_skip: bool, verify: bool = False) -> ImageSet:
-        """Pack one set, or find its pack. Returns its readable pictures.
+        """Pack one set, or find its pack. Returns its readable images.
 
-        Sources that cannot tell whether a picture has changed are not packed; they are drawn by code.
+        Sources that cannot tell whether an image has changed are not packed; they are drawn by code.
         """
         if not isinstance(images.source, Stamped):
             return images
@@ -84,14 +84,14 @@ class Packs:
         skip = self.skip and may_skip
         try:
             pack = self._opened(images, images.source.stamps(images.keys), name, skip)
-        except CorruptPictureError as error:
+        except CorruptImageError as error:
             raise DataError(f"{name}: {error}. {self._advice(may_skip)}") from None
         except OSError as error:
             raise DataError(f"pack_dir: cannot pack {name} in {self.folder}: {error}") from None
         readable, messages = pack.readable, pack.index.messages
         if messages:
             first = next(iter(messages.values()))
-            text = f"{name}: {len(messages)} of {len(images)} pictures cannot be read, the first: {first}"
+            text = f"{name}: {len(messages)} of {len(images)} images cannot be read, the first: {first}"
             if not skip or not len(readable):
                 raise DataError(f"{text}. {self._advice(may_skip)}")
             log.warning("%s. They are left out", text)
@@ -103,7 +103,7 @@ class Packs:
         return images.subset(readable) if messages else images
 
     def find(self, images: ImageSet) -> list[Place] | None:
-        """Where these pictures lie, also if they are but a part of sets that were packed; None if one is in no pack."""
+        """Where these images lie, also if they are but a part of sets that were packed; None if one is in no pack."""
         places = []
         for key in images.keys:
             source: Source = images.source
@@ -132,7 +132,7 @@ class Packs:
         return found
 
     def _folder_name(self, images: ImageSet, name: str) -> str:
-        """Other pictures of the same name, as a smaller test set has them, are another pack."""
+        """Other images of the same name, as a smaller test set has them, are another pack."""
         which = hashlib.sha256("\n".join(images.keys).encode()).hexdigest()[:10]
         plain = re.sub(r"[^\w.-]+", "-", name)
         return f"{plain}-{self.size}-{which}"
@@ -140,8 +140,8 @@ class Packs:
     @staticmethod
     def _advice(may_skip: bool) -> str:
         if may_skip:
-            return "Replace it, or use --corrupt skip to learn without such pictures"
-        return "Replace it: a test picture is never left out, since the score would be that of another test set"
+            return "Replace it, or use --corrupt skip to learn without such images"
+        return "Replace it: a test image is never left out, since the score would be that of another test set"
 
 
 def open_packs(config: RunConfig, pool: ThreadPoolExecutor, preprocess: Preprocess | None = None) -> Packs | None:
@@ -150,6 +150,6 @@ def open_packs(config: RunConfig, pool: ThreadPoolExecutor, preprocess: Preproce
         return None
     if preprocess and config.pack_size < preprocess.size:
         raise ConfigError(
-            f"pack_size: must be at least {preprocess.size}, the size of the model's pictures, not {config.pack_size}"
+            f"pack_size: must be at least {preprocess.size}, the size of the model's images, not {config.pack_size}"
         )
     return Packs(config.pack_dir, config.pack_size, config.corrupt == "skip", pool)

@@ -1,4 +1,4 @@
-"""Pictures ready to be looked at: held in memory when small and of one size, else read or decoded when wanted."""
+"""Images ready to be looked at: held in memory when small and of one size, else read or decoded when wanted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PIL_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling
 
 
 class Pixels(Protocol):
-    """Pictures of one set, seen through one model's preprocessing."""
+    """Images of one set, seen through one model's preprocessing."""
 
     def __len__(self) -> int: ...
 
@@ -41,11 +41,11 @@ class Pixels(Protocol):
         """Random crops (see `views.crop_draws`), normalised, on the device."""
 
     def eval_view(self, indices: Indices) -> Tensor:
-        """The whole picture as evaluation sees it, normalised, on the device."""
+        """The whole image as evaluation sees it, normalised, on the device."""
 
 
 class StackedPixels:
-    """All pictures in one uint8 tensor on the device; views are computed batch by batch there."""
+    """All images in one uint8 tensor on the device; views are computed batch by batch there."""
 
     def __init__(self, stack: Tensor, preprocess: Preprocess) -> None:
         self.stack, self.preprocess = stack, preprocess
@@ -66,7 +66,7 @@ class StackedPixels:
 
 
 class StoredPixels:
-    """Pictures are decoded, cropped and resized one by one, exactly as torchvision does it on Pillow images."""
+    """Images are decoded, cropped and resized one by one, exactly as torchvision does it on Pillow images."""
 
     def __init__(
         self, images: ImageSet, preprocess: Preprocess, device: torch.device, pool: ThreadPoolExecutor
@@ -78,33 +78,33 @@ class StoredPixels:
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         def view(place: int) -> Array:
-            picture = Image.fromarray(decode(self.images, int(indices[place])))
-            size = np.array([picture.height], np.int64), np.array([picture.width], np.int64)
-            return self._cut(picture, random_boxes(draws[place : place + 1], *size))
+            image = Image.fromarray(decode(self.images, int(indices[place])))
+            size = np.array([image.height], np.int64), np.array([image.width], np.int64)
+            return self._cut(image, random_boxes(draws[place : place + 1], *size))
 
         return self._batch(view, len(indices))
 
     def eval_view(self, indices: Indices) -> Tensor:
         def view(place: int) -> Array:
-            picture = Image.fromarray(decode(self.images, int(indices[place])))
-            height, width = resized(picture.height, picture.width, self.preprocess)
-            picture = picture.resize((width, height), PIL_FILTERS[self.preprocess.interpolation])
+            image = Image.fromarray(decode(self.images, int(indices[place])))
+            height, width = resized(image.height, image.width, self.preprocess)
+            image = image.resize((width, height), PIL_FILTERS[self.preprocess.interpolation])
             size = self.preprocess.size
             top, left = centre_offset(height, size), centre_offset(width, size)
-            return np.asarray(picture.crop((left, top, left + size, top + size)))
+            return np.asarray(image.crop((left, top, left + size, top + size)))
 
         return self._batch(view, len(indices))
 
-    def _cut(self, picture: Image.Image, box: Boxes) -> Array:
+    def _cut(self, image: Image.Image, box: Boxes) -> Array:
         top, left, height, width = (int(v[0]) for v in (box.top, box.left, box.height, box.width))
-        region = picture.crop((left, top, left + width, top + height))
+        region = image.crop((left, top, left + width, top + height))
         size = (self.preprocess.size, self.preprocess.size)
         return np.asarray(region.resize(size, PIL_FILTERS[self.preprocess.interpolation]))
 
     def _batch(self, view: Callable[[int], Array], count: int) -> Tensor:
-        pictures = torch.from_numpy(np.stack(list(self.pool.map(view, range(count)))))
-        pictures = pictures.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float() / 255
-        return normalise(pictures, self.preprocess)
+        images = torch.from_numpy(np.stack(list(self.pool.map(view, range(count)))))
+        images = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float() / 255
+        return normalise(images, self.preprocess)
 
 
 def thread_pool(workers: int) -> ThreadPoolExecutor:
@@ -121,7 +121,7 @@ def load_pixels(
     on_progress: Callable[[int], Any] = lambda count: None,
     packs: Packs | None = None,
 ) -> Pixels:
-    """Pictures in memory when they are all of one size and fit the limit, else read when wanted: from their packs, if
+    """Images in memory when they are all of one size and fit the limit, else read when wanted: from their packs, if
     they have some."""
     if packs and (places := packs.find(images)) is not None:
         packed = PackedPixels(places, preprocess, device, pool)
@@ -138,14 +138,14 @@ def load_pixels(
 
 
 def _fill(stack: Array, images: ImageSet, pool: ThreadPoolExecutor, on_progress: Callable[[int], Any]) -> bool:
-    """Decode everything into the stack; False as soon as one picture has another size."""
+    """Decode everything into the stack; False as soon as one image has another size."""
 
     def place(indices: range) -> bool:
         for index in indices:
-            picture = decode(images, index)
-            if picture.shape != stack.shape[1:]:
+            image = decode(images, index)
+            if image.shape != stack.shape[1:]:
                 return False
-            stack[index] = picture
+            stack[index] = image
         return True
 
     chunk = 256

@@ -1,7 +1,7 @@
-"""How a model sees a picture: crops, resizing and normalisation, on whatever device the batch is.
+"""How a model sees an image: crops, resizing and normalisation, on whatever device the batch is.
 
 Resizing is separable and linear, so a crop followed by an antialiased resize is one matrix product per side:
-`rows @ picture @ columnsᵀ`. The weights are those of Pillow's (and torchvision's) antialiased filters; Pillow
+`rows @ image @ columnsᵀ`. The weights are those of Pillow's (and torchvision's) antialiased filters; Pillow
 rounds to bytes after each pass. Here a CPU rounds nothing; a GPU multiplies in float16, which holds bytes exactly and
 is, on average, a tenth as far from the unrounded result as Pillow is.
 """
@@ -46,7 +46,7 @@ class Preprocess:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Regions of pictures, in pixels."""
+    """Regions of images, in pixels."""
 
     top: Numbers
     left: Numbers
@@ -59,15 +59,15 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Heights and widths of pictures."""
+    """Heights and widths of images."""
 
     height: Indices
     width: Indices
 
 
 def crop_draws(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
-    """The random numbers of `count` crops. They do not depend on the pictures' sizes, so that they can be drawn
-    before the pictures are read."""
+    """The random numbers of `count` crops. They do not depend on the images' sizes, so that they can be drawn
+    before the images are read."""
     return rng.random((count, CROP_ATTEMPTS, 4))
 
 
@@ -101,10 +101,10 @@ def _centre_boxes(height: Indices, width: Indices) -> Boxes:
 
 @dataclass(frozen=True)
 class Span:
-    """What a view takes from each picture along one side, in pixels of the picture as it is held.
+    """What a view takes from each image along one side, in pixels of the image as it is held.
 
     The pixels from `start` to `start + length` are resized to `whole` samples, and the view shows `size` of these from
-    `offset` on. Positions may lie between pixels: a picture may be held smaller than the one that a crop was drawn for.
+    `offset` on. Positions may lie between pixels: an image may be held smaller than the one that a crop was drawn for.
     """
 
     start: Numbers
@@ -119,7 +119,7 @@ class Span:
         return np.asarray(self.length / self.whole, dtype=np.float64)
 
     def part(self, places: slice) -> Span:
-        """The same for some of the pictures."""
+        """The same for some of the images."""
         return Span(self.start[places], self.length[places], self.whole[places], self.offset[places], self.size)
 
     def beside(self, other: Span) -> Span:
@@ -129,11 +129,11 @@ class Span:
 
     @property
     def numbers(self) -> npt.NDArray[np.float64]:
-        """All that differs from picture to picture, one column each."""
+        """All that differs from image to image, one column each."""
         return np.stack([self.start, self.length, self.whole, self.offset]).astype(np.float64)
 
     def moved(self, by: Indices) -> Span:
-        """The same after each picture has lost its first `by` pixels."""
+        """The same after each image has lost its first `by` pixels."""
         return Span(self.start - by, self.length, self.whole, self.offset, self.size)
 
     def reach(
@@ -152,7 +152,7 @@ class Span:
 
 
 def crop_spans(boxes: Boxes, preprocess: Preprocess) -> tuple[Span, Span]:
-    """Rows and columns of the training view: each picture's box becomes the whole view."""
+    """Rows and columns of the training view: each image's box becomes the whole view."""
     whole, none = np.full(len(boxes), preprocess.size), np.zeros(len(boxes), dtype=np.int64)
     return (
         Span(boxes.top, boxes.height, whole, none, preprocess.size),
@@ -161,7 +161,7 @@ def crop_spans(boxes: Boxes, preprocess: Preprocess) -> tuple[Span, Span]:
 
 
 def centre_spans(held: Sizes, original: Sizes, preprocess: Preprocess) -> tuple[Span, Span]:
-    """Rows and columns of the evaluation view of pictures that are held in the first sizes and were of the others."""
+    """Rows and columns of the evaluation view of images that are held in the first sizes and were of the others."""
     sides = zip(original.height.tolist(), original.width.tolist(), strict=True)
     target = np.array([resized(height, width, preprocess) for height, width in sides], dtype=np.int64).reshape(-1, 2)
 
@@ -191,7 +191,7 @@ def resize_weights(span: Span, source: int, interpolation: Interpolation, device
     numbers = torch.from_numpy(span.numbers.astype(np.float32))
     start, length, whole, offset = numbers.to(device, non_blocking=True)[:, :, None, None]
     scale = length / whole
-    stretch = scale.clamp(min=1)  # a filter is widened to shrink a picture, never narrowed
+    stretch = scale.clamp(min=1)  # a filter is widened to shrink an image, never narrowed
     centre = start + (torch.arange(span.size, device=device)[None, :, None] + offset + 0.5) * scale
     taps = 3 + math.ceil(2 * FILTER_WIDTH[interpolation] * max(1.0, float(span.scale.max())))
     first = (centre - FILTER_WIDTH[interpolation] * stretch - 0.5).floor()
@@ -204,7 +204,7 @@ def resize_weights(span: Span, source: int, interpolation: Interpolation, device
 
 
 def crop_and_resize(pixels: Tensor, boxes: Boxes, preprocess: Preprocess) -> Tensor:
-    """Cut one box out of each picture (n × 3 × height × width, uint8) and resize it; values in 0 … 1."""
+    """Cut one box out of each image (n × 3 × height × width, uint8) and resize it; values in 0 … 1."""
     return resample(pixels, *crop_spans(boxes, preprocess), preprocess)
 
 
@@ -213,7 +213,7 @@ def resize_and_centre(pixels: Tensor, preprocess: Preprocess) -> Tensor:
     height, width = pixels.shape[-2:]
     if (height, width) == (preprocess.size, preprocess.size):
         return pixels.float() / 255
-    one = Sizes(np.array([height]), np.array([width]))  # all pictures are of one size: one matrix a side will do
+    one = Sizes(np.array([height]), np.array([width]))  # all images are of one size: one matrix a side will do
     return resample(pixels, *centre_spans(one, one, preprocess), preprocess)
 
 
@@ -233,22 +233,22 @@ def resized(height: int, width: int, preprocess: Preprocess) -> tuple[int, int]:
 
 
 def resample(pixels: Tensor, rows: Span, columns: Span, preprocess: Preprocess) -> Tensor:
-    """What the spans take from each picture (n × 3 × height × width, uint8); values in 0 … 1.
+    """What the spans take from each image (n × 3 × height × width, uint8); values in 0 … 1.
 
-    Pictures of different sizes lie in the upper left corners of their places; what is beside them is not looked at.
+    Images of different sizes lie in the upper left corners of their places; what is beside them is not looked at.
     """
     height, width, filter_ = *pixels.shape[-2:], preprocess.interpolation
     kind = torch.float16 if pixels.is_cuda else torch.float32
-    picture = pixels.to(kind)
+    image = pixels.to(kind)
     if height == width:  # half as many launches
         both = resize_weights(rows.beside(columns), width, filter_, pixels.device).to(kind)[:, None]
         left, right = both[: len(rows.start)], both[len(rows.start) :].mT
     else:
         left = resize_weights(rows, height, filter_, pixels.device).to(kind)[:, None]
         right = resize_weights(columns, width, filter_, pixels.device).to(kind)[:, None].mT
-    parts = [picture[..., band] @ right[..., band, at] for at, band in _bands(columns, width, filter_, pixels.device)]
-    picture = _joined(parts, -1)
-    parts = [left[..., at, band] @ picture[..., band, :] for at, band in _bands(rows, height, filter_, pixels.device)]
+    parts = [image[..., band] @ right[..., band, at] for at, band in _bands(columns, width, filter_, pixels.device)]
+    image = _joined(parts, -1)
+    parts = [left[..., at, band] @ image[..., band, :] for at, band in _bands(rows, height, filter_, pixels.device)]
     return _joined(parts, -2).clamp_(0, 255).float().div_(255)
 
 
@@ -270,10 +270,10 @@ def _joined(parts: list[Tensor], side: int) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, side)
 
 
-def normalise(pictures: Tensor, preprocess: Preprocess) -> Tensor:
+def normalise(images: Tensor, preprocess: Preprocess) -> Tensor:
     """Subtract the model's mean and divide by its deviation, channel by channel."""
-    offset, factor = _statistics(preprocess, pictures.device)
-    return torch.addcmul(offset, pictures, factor)
+    offset, factor = _statistics(preprocess, images.device)
+    return torch.addcmul(offset, images, factor)
 
 
 @cache

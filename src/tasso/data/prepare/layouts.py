@@ -1,6 +1,6 @@
-"""Readers of the original folders: each gives class names and pictures as the data set's own lists have them.
+"""Readers of the original folders: each gives class names and images as the data set's own lists have them.
 
-Pictures lie in `images/`, lists in `lists/`. Class names are those of CoOp's files, which the benchmark uses.
+Images lie in `images/`, lists in `lists/`. Class names are those of CoOp's files, which the benchmark uses.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tasso.data.prepare.matlab import read_mat
 from tasso.data.prepare.splits import Item, Listing
 from tasso.errors import DataError
 
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-DRAWN_LIST = "reference.txt"  # the reference pictures that were unpacked, in the order drawn
+IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+DRAWN_LIST = "reference.txt"  # the reference images that were unpacked, in the order drawn
 
 EUROSAT_NAMES = {
     "AnnualCrop": "Annual Crop Land",
@@ -42,8 +42,8 @@ def aircraft(images: Path, lists: Path) -> Listing:
         file = lists / f"images_variant_{split}.txt"
         items = []
         for number, line in enumerate(lines(file), start=1):
-            picture, _, name = line.partition(" ")
-            items.append((f"{picture}.jpg", _label(labels, name, f"{file}: line {number}")))
+            image, _, name = line.partition(" ")
+            items.append((f"{image}.jpg", _label(labels, name, f"{file}: line {number}")))
         return items
 
     return Listing(names, read("train"), read("val"), read("test"))
@@ -75,7 +75,7 @@ def flowers(images: Path, lists: Path) -> Listing:
     names = flower_names()
     for number, label in enumerate(labels, start=1):
         if not 0 <= label < len(names):
-            raise DataError(f"{file}: picture {number} has label {label + 1}, which is not one of 1 … {len(names)}")
+            raise DataError(f"{file}: image {number} has label {label + 1}, which is not one of 1 … {len(names)}")
     items = [(f"image_{number:05d}.jpg", label) for number, label in enumerate(labels, start=1)]
     return Listing(_used(names, items), items)
 
@@ -89,7 +89,7 @@ def flower_names() -> tuple[str, ...]:
 
 
 def pets(images: Path, lists: Path) -> Listing:
-    """trainval.txt and test.txt: `Abyssinian_100 1 1 1`: picture, label from 1, species, number of the breed."""
+    """trainval.txt and test.txt: `Abyssinian_100 1 1 1`: image, label from 1, species, number of the breed."""
     names: dict[int, str] = {}
 
     def read(split: str) -> list[Item]:
@@ -120,13 +120,13 @@ def cars(images: Path, lists: Path) -> Listing:
     def read(file: Path, folder: str) -> list[Item]:
         rows = read_mat(file, "annotations").ravel()
         if not {"fname", "class"} <= set(rows.dtype.names or ()):
-            raise DataError(f"{file}: expected 'fname' and 'class' of each picture (the file with labels)")
+            raise DataError(f"{file}: expected 'fname' and 'class' of each image (the file with labels)")
         items = []
-        for picture, number in zip(rows["fname"], rows["class"], strict=True):
+        for image, number in zip(rows["fname"], rows["class"], strict=True):
             label = int(number) - 1
             if not 0 <= label < len(names):
-                raise DataError(f"{file}: {picture} has class {label + 1}, which is not one of 1 … {len(names)}")
-            items.append((f"{folder}/{picture}", label))
+                raise DataError(f"{file}: {image} has class {label + 1}, which is not one of 1 … {len(names)}")
+            items.append((f"{folder}/{image}", label))
         return items
 
     train = read(lists / "cars_train_annos.mat", "cars_train")
@@ -142,7 +142,7 @@ def _year_first(name: str) -> str:
 def ucf(images: Path, lists: Path) -> Listing:
     """trainlist01.txt, testlist01.txt: `ApplyEyeMakeup/v_ApplyEyeMakeup_g01_c01.avi`; classInd.txt: `1 ApplyEyeMakeup`.
 
-    The pictures are the middle frames: `Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg`.
+    The images are the middle frames: `Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg`.
     """
     file = lists / "classInd.txt"
     labels: dict[str, int] = {}
@@ -170,7 +170,7 @@ def _split_words(action: str) -> str:
 
 
 def imagenet(images: Path, lists: Path) -> Listing:
-    """Reference pictures: those that were unpacked, in the order drawn, or a whole folder a class, sorted."""
+    """Reference images: those that were unpacked, in the order drawn, or a whole folder a class, sorted."""
     from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
     inside = images / "train" if (images / "train").is_dir() else images
@@ -212,13 +212,13 @@ def class_folders(images: Path, known: set[str] | None, where: Path) -> Listing:
             raise DataError(f"{images}: the folder of the class {absent[0]} is missing ({where})")
     items = []
     for label, name in enumerate(folders):
-        pictures = sorted(
+        names = sorted(
             file.name for file in (images / name).iterdir()
-            if file.suffix.lower() in PICTURES and not file.name.startswith(".")
+            if file.suffix.lower() in IMAGES and not file.name.startswith(".")
         )  # fmt: skip
-        if not pictures:
-            raise DataError(f"{images / name}: no pictures in this folder")
-        items += [(f"{name}/{picture}", label) for picture in pictures]
+        if not names:
+            raise DataError(f"{images / name}: no images in this folder")
+        items += [(f"{name}/{image}", label) for image in names]
     return Listing(folders, items)
 
 

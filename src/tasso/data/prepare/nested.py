@@ -1,4 +1,4 @@
-"""ImageNet's training archive: a tar of one tar a class. Pictures are listed and drawn before any is unpacked, so
+"""ImageNet's training archive: a tar of one tar a class. Images are listed and drawn before any is unpacked, so
 that the reference images alone, and not the whole of ImageNet, take room on the disk."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tasso.progress import progress
 
 
 def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[str]:
-    """Unpack `count` pictures (0: all) as `<class>/<file>` below `into`; returns their paths in the order drawn.
+    """Unpack `count` images (0: all) as `<class>/<file>` below `into`; returns their paths in the order drawn.
 
     They are drawn as the benchmark draws them from the full list, which is sorted by class and file.
     """
@@ -33,10 +33,10 @@ def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[s
                 folder = into / PurePosixPath(member.name).stem
                 folder.mkdir(parents=True, exist_ok=True)  # labels count all classes
                 files = wanted[folder.name]
-                for inner, picture, name in _pictures(archive, outer, member) if files else ():
+                for inner, image, name in _images(archive, outer, member) if files else ():
                     if name in files:
-                        content = inner.extractfile(picture)
-                        assert content is not None  # _pictures yields files only
+                        content = inner.extractfile(image)
+                        assert content is not None  # _images yields files only
                         write_member(content, folder / name)
                         advance(1, "")
     return chosen
@@ -68,17 +68,17 @@ def _list(archive: Path, outer: tarfile.TarFile, classes: list[tarfile.TarInfo])
     with progress(f"listing {archive.name}, classes", len(classes)) as advance:
         for member in classes:
             folder = PurePosixPath(member.name).stem
-            names += sorted(f"{folder}/{name}" for _, _, name in _pictures(archive, outer, member))
+            names += sorted(f"{folder}/{name}" for _, _, name in _images(archive, outer, member))
             advance(1, "")
     return names
 
 
-def _pictures(
+def _images(
     archive: Path, outer: tarfile.TarFile, member: tarfile.TarInfo
 ) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, str]]:
     with tarfile.open(fileobj=outer.extractfile(member), mode="r:") as inner:
-        for picture in inner:
-            name = checked_name(picture.name, archive)
-            if not picture.isfile() or "/" in name:
-                raise DataError(f"{archive}: {member.name} holds {name!r}, which is no picture of a class")
-            yield inner, picture, name
+        for image in inner:
+            name = checked_name(image.name, archive)
+            if not image.isfile() or "/" in name:
+                raise DataError(f"{archive}: {member.name} holds {name!r}, which is no image of a class")
+            yield inner, image, name

@@ -123,7 +123,7 @@ def plan(names: Sequence[str], root: Path, options: Options) -> list[str]:
         missing = _missing_trees(recipe, folder, _coop_split(recipe, where), own=own)
         archives = [a for a in recipe.archives if any(a.feeds(tree) for tree in missing)]
         if not archives:
-            said.append(f"{recipe.name}: pictures are there")
+            said.append(f"{recipe.name}: images are there")
         for archive in archives:
             if path := find(archive, where):
                 said.append(f"{recipe.name}: {path} would be unpacked")
@@ -178,7 +178,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# -- pictures and lists --------------------------------------------------------------------------------------------
+# -- images and lists --------------------------------------------------------------------------------------------
 
 
 def _missing_trees(recipe: Recipe, folder: Path, split: Path | None, *, own: bool) -> list[str]:
@@ -228,7 +228,7 @@ def _bring_trees(recipe: Recipe, folder: Path, options: Options, split: Path | N
                 if archive in fresh:  # one that we fetched broken shall be fetched again, not found again
                     path.unlink(missing_ok=True)
                 raise
-        # Pictures last: whoever finds them finds the lists, too.
+        # Images last: whoever finds them finds the lists, too.
         for tree in sorted(missing, reverse=True):
             record: dict[str, Any] = {
                 "archives": to_record({a.file: identities[a.file] for a in found if a.feeds(tree)})
@@ -247,7 +247,7 @@ def _unpack(recipe: Recipe, archive: Archive, path: Path, beside: Path, trees: S
     if recipe.name == REFERENCE:
         target = beside / IMAGES / "train"
         order = unpack_reference(path, target, options.reference_images, options.reference_seed)
-        # It belongs to these pictures, so it lies with them.
+        # It belongs to these images, so it lies with them.
         write_text(beside / IMAGES / DRAWN_LIST, "".join(f"train/{name}\n" for name in order))
         return
     # What goes to a folder that is not wanted must not fall to a later, shorter pick: it is picked for nowhere.
@@ -293,7 +293,7 @@ def _what_to_do(recipe: Recipe, lacking: Sequence[Archive], folder: Path, split:
     needless = [archive.file for archive in lacking if not archive.feeds(IMAGES)]
     if needless and recipe.coop_split and not split:
         steps.append(f"{' and '.join(needless)}: not needed with CoOp's {recipe.coop_split} ({COOP_PAGE})")
-    steps.append(f"If the pictures are unpacked somewhere, put or link that folder to {folder / IMAGES} instead")
+    steps.append(f"If the images are unpacked somewhere, put or link that folder to {folder / IMAGES} instead")
     return steps
 
 
@@ -376,7 +376,7 @@ def _try(recipe: Recipe, folder: Path, text: str) -> None:
 
 
 def check_given(root: Path, recipe: Recipe, name: str | None = None) -> None:
-    """An annotation file can be read, and all its pictures are there."""
+    """An annotation file can be read, and all its images are there."""
     task = read_annotated(root, name or recipe.name, recipe.sizes.prefix)
     for split in ("train", "val", "test"):
         check_files(getattr(task, split), f"{recipe.name}, {split}")
@@ -390,7 +390,7 @@ def _check_counts(recipe: Recipe, listing: Listing, options: Options) -> None:
         expected, found = (sizes.classes, 0, 0), (found[0], 0, 0)
     if options.check_counts and found != expected:
         raise DataError(
-            f"{recipe.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test pictures, "
+            f"{recipe.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test images, "
             f"found {found[0]}, {found[1]} and {found[2]}. Use --check-counts false to go on with these"
         )
 

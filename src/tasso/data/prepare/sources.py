@@ -12,7 +12,7 @@ from typing import Literal
 from tasso.data.catalogue import MTIL, DataSet
 
 # official: the lists say train, val and test. resplit: 50/20/30 of each class. hold-out: official test, and 80/20 of
-# each class of the rest. reference: unlabelled pictures.
+# each class of the rest. reference: unlabelled images.
 Rule = Literal["official", "resplit", "hold-out", "reference"]
 
 COOP_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
@@ -168,7 +168,7 @@ _ALL = (
         "stanford-cars",
         "hold-out",
         (
-            # CoOp's split file names pictures from here on: cars_train/00001.jpg.
+            # CoOp's split file names images from here on: cars_train/00001.jpg.
             Archive(
                 "cars_train.tgz",
                 _CARS,

@@ -1,4 +1,4 @@
-"""Which picture is for training, which for testing: the rules of the paper's benchmark, and CoOp's split files."""
+"""Which image is for training, which for testing: the rules of the paper's benchmark, and CoOp's split files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Item = tuple[str, int]  # path below images/, label
 
 @dataclass(frozen=True)
 class Listing:
-    """What the original lists say. For `resplit` all pictures stand in `train`, for `hold-out` train and val do."""
+    """What the original lists say. For `resplit` all images stand in `train`, for `hold-out` train and val do."""
 
     class_names: tuple[str, ...]
     train: list[Item]
@@ -71,7 +71,7 @@ def read_coop_split(file: Path) -> Listing:
         sets[split] = [_coop_item(entry, f"{file}: {split}[{i}]", names) for i, entry in enumerate(entries)]
     if sorted(names) != list(range(len(names))):
         gap = next(label for label in range(len(names) + 1) if label not in names)
-        raise DataError(f"{file}: no picture has label {gap}, though labels go up to {max(names, default=0)}")
+        raise DataError(f"{file}: no image has label {gap}, though labels go up to {max(names, default=0)}")
     return Listing(tuple(names[label] for label in range(len(names))), sets["train"], sets["val"], sets["test"])
 
 

@@ -1,4 +1,4 @@
-"""Decodes every picture of a set, in parallel, and remembers which ones were fine: to repeat it is quick, and what
+"""Decodes every image of a set, in parallel, and remembers which ones were fine: to repeat it is quick, and what
 was stopped goes on."""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tasso.data.task import ImageSet, Stamped
 from tasso.errors import DataError
 from tasso.progress import progress
 
-CHUNK = 256  # pictures that are remembered together
+CHUNK = 256  # images that are remembered together
 
 
 class Memory:
-    """Chunks of pictures that were all fine, one checksum of names and stamps a line. It lies in the user's cache:
+    """Chunks of images that were all fine, one checksum of names and stamps a line. It lies in the user's cache:
     data may be on a disk that nobody may write to."""
 
     def __init__(self, file: Path | None = None) -> None:
@@ -44,9 +44,9 @@ def cache_folder() -> Path:
 
 
 def unreadable(images: ImageSet, title: str, pool: ThreadPoolExecutor, memory: Memory | None) -> list[str]:
-    """Decode all pictures that are not known to be fine; returns a message for each that cannot be.
+    """Decode all images that are not known to be fine; returns a message for each that cannot be.
 
-    Pictures drawn by code cannot be unreadable and are left out.
+    Images drawn by code cannot be unreadable and are left out.
     """
     if not isinstance(images.source, Stamped):
         return []
@@ -76,7 +76,7 @@ def _fault(images: ImageSet, index: int) -> str | None:
 
 
 def _digest(images: ImageSet, places: Sequence[int]) -> str | None:
-    """None if a picture is not even there."""
+    """None if an image is not even there."""
     assert isinstance(images.source, Stamped)
     keys = [images.keys[place] for place in places]
     try:

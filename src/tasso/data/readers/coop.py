@@ -13,11 +13,11 @@ from tasso.files import parse_json
 
 
 def read_coop(file: Path, images: Path | None = None) -> Found:
-    """Pictures of a split file.
+    """Images of a split file.
 
     Args:
         images: the folder that paths are relative to; by default the first of the file's folder, `images` in it and
-            its other subfolders in which the first picture lies.
+            its other subfolders in which the first image lies.
     """
     try:
         document: Any = parse_json(file.read_text(encoding="utf-8"))
@@ -41,11 +41,11 @@ def read_coop(file: Path, images: Path | None = None) -> Found:
                 )
             entries.append(Entry(path, str(label), split))
     if not entries:
-        raise DataError(f"{file}: lists no pictures")
+        raise DataError(f"{file}: lists no images")
     labels = sorted(names)
     source = FolderSource(images or _images(file, entries[0].key))
     if missing := source.missing([entry.key for entry in entries]):
-        raise DataError(f"{file}: no such picture: {source.describe(missing[0])} ({len(missing)} are missing)")
+        raise DataError(f"{file}: no such image: {source.describe(missing[0])} ({len(missing)} are missing)")
     spoken = readable([names[label] for label in labels])
     order = tuple(map(str, labels))
     return Found(str(file), source, entries, order, dict(zip(order, spoken, strict=True)))
@@ -69,6 +69,6 @@ def _images(file: Path, first: str) -> Path:
         if (candidate / first).is_file():
             return candidate
     raise DataError(
-        f"{file}: its first picture, {first}, lies neither in {folder} nor in a folder there. Say where they are in a "
+        f"{file}: its first image, {first}, lies neither in {folder} nor in a folder there. Say where they are in a "
         ".yaml file of tasks: images: FOLDER"
     )

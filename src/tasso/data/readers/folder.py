@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 
 from tasso.data.annotated import FolderSource, ZipSource
-from tasso.data.readers.found import SPLIT_NAMES, SUFFIXES, Entry, Found, is_picture
+from tasso.data.readers.found import SPLIT_NAMES, SUFFIXES, Entry, Found, is_image
 from tasso.data.task import Source
 from tasso.errors import DataError
 
@@ -16,35 +16,35 @@ LAYOUT = "expected one directory for each class, or train/ and test/ with such d
 
 
 def read_folder(place: Path) -> Found:
-    """Pictures by class directories; what lies deeper belongs to the class above it."""
+    """Images by class directories; what lies deeper belongs to the class above it."""
     source, files, directories = listed(place)
-    pictures = [PurePosixPath(file) for file in files if is_picture(file)]
-    if not pictures:
-        raise DataError(f"{place}: {_no_pictures(files)}; {LAYOUT}")
-    parts = sorted({picture.parts[0] for picture in pictures if len(picture.parts) > 1} | {d[0] for d in directories})
+    images = [PurePosixPath(file) for file in files if is_image(file)]
+    if not images:
+        raise DataError(f"{place}: {_no_images(files)}; {LAYOUT}")
+    parts = sorted({image.parts[0] for image in images if len(image.parts) > 1} | {d[0] for d in directories})
     depth = 1 if parts and all(part.lower() in SPLIT_NAMES for part in parts) else 0
-    if loose := [picture for picture in pictures if len(picture.parts) < depth + 2]:
-        raise DataError(f"{place}: {loose[0]} lies in no class directory ({len(loose)} such pictures); {LAYOUT}")
+    if loose := [image for image in images if len(image.parts) < depth + 2]:
+        raise DataError(f"{place}: {loose[0]} lies in no class directory ({len(loose)} such images); {LAYOUT}")
     entries = [
-        Entry(str(picture), picture.parts[depth], SPLIT_NAMES[picture.parts[0].lower()] if depth else None)
-        for picture in pictures
+        Entry(str(image), image.parts[depth], SPLIT_NAMES[image.parts[0].lower()] if depth else None)
+        for image in images
     ]
-    filled = {picture.parts[: depth + 1] for picture in pictures}
+    filled = {image.parts[: depth + 1] for image in images}
     for directory in directories:
         if len(directory) == depth + 1 and directory not in filled:
             inside = [file for file in files if PurePosixPath(file).parts[: depth + 1] == directory]
             raise DataError(
-                f"{place / Path(*directory)}: {_no_pictures(inside)}; put pictures of this class there, or remove it"
+                f"{place / Path(*directory)}: {_no_images(inside)}; put images of this class there, or remove it"
             )
     return Found(str(place), source, sorted(entries, key=lambda entry: entry.key))
 
 
-def pictures_below(place: Path) -> tuple[Source, list[str]]:
-    """All pictures of a folder or zip, whatever their directories."""
+def images_below(place: Path) -> tuple[Source, list[str]]:
+    """All images of a folder or zip, whatever their directories."""
     source, files, _ = listed(place)
-    keys = sorted(file for file in files if is_picture(file))
+    keys = sorted(file for file in files if is_image(file))
     if not keys:
-        raise DataError(f"{place}: {_no_pictures(files)}")
+        raise DataError(f"{place}: {_no_images(files)}")
     return source, keys
 
 
@@ -85,11 +85,11 @@ def _walked(place: Path) -> tuple[list[str], list[tuple[str, ...]]]:
 
 
 def _refuse(error: OSError) -> None:
-    """A folder that cannot be looked into must not quietly be a class without pictures."""
+    """A folder that cannot be looked into must not quietly be a class without images."""
     raise DataError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
-def _no_pictures(files: list[str]) -> str:
+def _no_images(files: list[str]) -> str:
     kinds = Counter(PurePosixPath(file).suffix.lower() or "no ending" for file in files).most_common(3)
     found = f" (there are files with {', '.join(kind for kind, _ in kinds)})" if kinds else ""
-    return f"no pictures here{found}; tasso reads {' '.join(SUFFIXES)}"
+    return f"no images here{found}; tasso reads {' '.join(SUFFIXES)}"

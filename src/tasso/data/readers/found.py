@@ -1,4 +1,4 @@
-"""What every reader of own pictures gives: pictures with labels, and which of them are for training and testing."""
+"""What every reader of own images gives: images with labels, and which of them are for training and testing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLIT_NAMES: dict[str, Split] = {
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
 }  # fmt: skip
-# What counts as a picture in a folder; a file that is named may have any ending.
+# What counts as an image in a folder; a file that is named may have any ending.
 SUFFIXES = (
     ".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
@@ -24,7 +24,7 @@ SUFFIXES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """One picture: its key in the source, its label as it is written there, and its split if it has one."""
+    """One image: its key in the source, its label as it is written there, and its split if it has one."""
 
     key: str
     label: str
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Found:
-    """All pictures of one place."""
+    """All images of one place."""
 
     where: str  # for messages
     source: Source
@@ -52,6 +52,6 @@ def split_of(text: str, where: str) -> Split:
     return split
 
 
-def is_picture(name: str) -> bool:
-    """Does a file of this name hold a picture?"""
+def is_image(name: str) -> bool:
+    """Does a file of this name hold an image?"""
     return name.lower().endswith(SUFFIXES)

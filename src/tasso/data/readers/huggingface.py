@@ -22,7 +22,7 @@ class HubSource:
         split, number = self._find(key)
         stored = self.parts[split][number][self.image]
         if stored is None:
-            raise ValueError("there is no picture in this row")
+            raise ValueError("there is no image in this row")
         if stored["bytes"] is not None:
             return bytes(stored["bytes"])
         return Path(stored["path"]).read_bytes()
@@ -44,12 +44,12 @@ class HubSource:
 
 
 def read_hub(place: str, subset: str | None = None, columns: Mapping[str, str] | None = None) -> Found:
-    """Pictures and labels of a data set.
+    """Images and labels of a data set.
 
     Args:
         place: `hf:NAME` on the hub, or `hf:FOLDER`, saved by `save_to_disk`.
         subset: which configuration, where a data set has several.
-        columns: which columns hold the picture (`path`) and the `label`; by default the only ones of their kind.
+        columns: which columns hold the image (`path`) and the `label`; by default the only ones of their kind.
     """
     try:
         import datasets
@@ -67,7 +67,7 @@ def read_hub(place: str, subset: str | None = None, columns: Mapping[str, str] |
     if "train" not in parts:
         raise DataError(f"{place}: no split 'train'. Splits: {', '.join(map(str, loaded))}")
     features = parts["train"].features
-    image = _column(features, datasets.Image, (columns or {}).get("path"), place, "picture", "path")
+    image = _column(features, datasets.Image, (columns or {}).get("path"), place, "image", "path")
     label = _column(
         features, (datasets.ClassLabel, datasets.Value), (columns or {}).get("label"), place, "label", "label"
     )

@@ -69,7 +69,7 @@ def find(place: Place) -> Found:
         _, files, _ = listed(path)
         return _annotated(path) if any(file.endswith(ANNOTATIONS) for file in files) else read_folder(path)
     raise DataError(
-        f"{path}: what is this? tasso reads a folder or zip of pictures, {', '.join(ENDINGS)}, *_{ANNOTATIONS}, "
+        f"{path}: what is this? tasso reads a folder or zip of images, {', '.join(ENDINGS)}, *_{ANNOTATIONS}, "
         f"{COOP}*.json, .tar shards and {HUB}DATASET"
     )
 
@@ -91,10 +91,10 @@ def _annotated(place: Path, file: Path | None = None) -> Found:
 
 
 def assemble(name: str, found: Found, place: Place, config: RunConfig) -> Task:
-    """A task from all its pictures."""
+    """A task from all its images."""
     where = found.where
     if not found.entries:
-        raise DataError(f"{where}: lists no pictures")
+        raise DataError(f"{where}: lists no images")
     labels = list(found.labels or in_order([entry.label for entry in found.entries]))
     if len(labels) < 2:
         raise DataError(f"{where}: only one class ({labels[0]}); there is nothing to tell apart")
@@ -113,26 +113,26 @@ def assemble(name: str, found: Found, place: Place, config: RunConfig) -> Task:
 
 
 def _splits(name: str, found: Found, config: RunConfig) -> dict[Split, list[Entry]]:
-    """Pictures by split. Without test pictures, those for validation serve; without these, some are held back."""
+    """Images by split. Without test images, those for validation serve; without these, some are held back."""
     given: dict[Split, list[Entry]] = {split: [] for split in SPLITS}
     free: list[Entry] = []
     for entry in found.entries:
         (given[entry.split] if entry.split else free).append(entry)
-    if free:  # readers give a split to all pictures or to none
+    if free:  # readers give a split to all images or to none
         given["train"] = free
     if not given["train"]:
         there = ", ".join(split for split, entries in given.items() if entries)
-        raise DataError(f"{found.where}: no pictures to train on (there is {there}); expected a split 'train'")
+        raise DataError(f"{found.where}: no images to train on (there is {there}); expected a split 'train'")
     if given["test"]:
         return given
     if given["val"]:
-        log.info("%s: no test pictures, so those for validation serve", name)
+        log.info("%s: no test images, so those for validation serve", name)
         return {"train": given["train"], "val": [], "test": given["val"]}
     train, test = _divided(given["train"], config)
     if not test:
-        raise DataError(f"{found.where}: no class has two pictures, so there is nothing to test with")
+        raise DataError(f"{found.where}: no class has two images, so there is nothing to test with")
     log.info(
-        "%s: %d classes, %d pictures; none are for testing, so %g %% of each class are held back (%d)",
+        "%s: %d classes, %d images; none are for testing, so %g %% of each class are held back (%d)",
         name, len({entry.label for entry in train}), len(train) + len(test), 100 * config.test_share, len(test),
     )  # fmt: skip
     return {"train": train, "val": [], "test": test}
@@ -155,9 +155,9 @@ def _check_classes(splits: Mapping[Split, list[Entry]], names: Mapping[str, str]
     """Every class can be learned; one that cannot be tested is told."""
     learned, tested = ({entry.label for entry in splits[split]} for split in ("train", "test"))
     if unlearned := [label for label in names if label not in learned]:
-        have = "has test pictures, but none to train on" if unlearned[0] in tested else "has no pictures to train on"
+        have = "has test images, but none to train on" if unlearned[0] in tested else "has no images to train on"
         raise DataError(f"{where}: class {unlearned[0]!r} {have} ({len(unlearned)} such); add some or remove it")
     if untested := [label for label in names if label not in tested]:
         shown = ", ".join(untested[:3]) + (" …" if len(untested) > 3 else "")
-        log.warning("%s: %d classes have no test pictures, so nobody sees how well they are known: %s", where,
+        log.warning("%s: %d classes have no test images, so nobody sees how well they are known: %s", where,
                     len(untested), shown)  # fmt: skip

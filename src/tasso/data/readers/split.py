@@ -1,4 +1,4 @@
-"""Which pictures of a class are for training and which for testing, where the data do not say; and few of them."""
+"""Which images of a class are for training and which for testing, where the data do not say; and few of them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 from tasso.data.task import ImageSet
 
 
-def held_back(pictures: int, share: float) -> int:
-    """How many of a class's pictures are held back: their share, at least one, and one at least is left to learn
-    from. A class with a single picture is learned and not tested."""
-    return min(max(1, round(share * pictures)), pictures - 1)
+def held_back(images: int, share: float) -> int:
+    """How many of a class's images are held back: their share, at least one, and one at least is left to learn
+    from. A class with a single image is learned and not tested."""
+    return min(max(1, round(share * images)), images - 1)
 
 
 def divided(keys: Sequence[str], label: str, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Places of the training and of the test pictures of one class, each in their order.
+    """Places of the training and of the test images of one class, each in their order.
 
-    The choice depends on the seed, the label and the class's own pictures, not on other classes, on the order of the
+    The choice depends on the seed, the label and the class's own images, not on other classes, on the order of the
     list or on what the task is called.
     """
     order = sorted(range(len(keys)), key=lambda place: keys[place])
@@ -31,7 +31,7 @@ def divided(keys: Sequence[str], label: str, share: float, seed: int) -> tuple[l
 
 
 def few(images: ImageSet, count: int, seed: int) -> ImageSet:
-    """`count` pictures of each class, or all it has, drawn by the seed: the same for all methods."""
+    """`count` images of each class, or all it has, drawn by the seed: the same for all methods."""
     if not len(images):
         return images
     chosen: list[npt.NDArray[np.int64]] = []

@@ -1,4 +1,4 @@
-"""A table of pictures: CSV, TSV or JSON lines with a path, a label and perhaps a split."""
+"""A table of images: CSV, TSV or JSON lines with a path, a label and perhaps a split."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = tuple[int, dict[str, Any]]  # line of the file, and its cells by column
 
 
 def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str] | None = None) -> Found:
-    """Pictures of a table.
+    """Images of a table.
 
     Args:
         file: CSV (commas or semicolons) and TSV begin with the names of the columns; JSON lines are objects.
@@ -42,18 +42,18 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
         where = f"{file}, line {line}"
         path = _cell(cells, chosen["path"], where)
         if (earlier := first.setdefault(path, line)) != line:
-            raise DataError(f"{where}: {path} stands in line {earlier} already; a picture may stand once")
+            raise DataError(f"{where}: {path} stands in line {earlier} already; an image may stand once")
         if "\0" in path:
             raise DataError(f"{where}: {path!r} cannot be a path")
         split = split_of(_cell(cells, chosen["split"], where), where) if "split" in chosen else None
         entries.append(Entry(path, _cell(cells, chosen["label"], where), split))
     if not entries:
-        raise DataError(f"{file}: has no rows; one a picture is expected")
+        raise DataError(f"{file}: has no rows; one an image is expected")
     missing = source.missing([entry.key for entry in entries])
     if missing:
         more = f" ({len(missing)} such rows)" if len(missing) > 1 else ""
         raise DataError(
-            f"{file}, line {first[missing[0]]}: no such picture: {source.describe(missing[0])}{more}. Paths are "
+            f"{file}, line {first[missing[0]]}: no such image: {source.describe(missing[0])}{more}. Paths are "
             f"relative to {source.root}; 'images: FOLDER' in a .yaml file of tasks says otherwise"
         )
     return Found(str(file), source, entries)

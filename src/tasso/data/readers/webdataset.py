@@ -1,6 +1,6 @@
-"""WebDataset shards: tar files in which a sample's picture and label stand side by side.
+"""WebDataset shards: tar files in which a sample's image and label stand side by side.
 
-Training needs any picture at any time, so the shards are indexed once by their headers and then read at the noted
+Training needs any image at any time, so the shards are indexed once by their headers and then read at the noted
 places. Only plain tars can be read so; nothing but the standard library is needed.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tasso.data.readers.found import SPLIT_NAMES, Entry, Found, Split, is_picture
+from tasso.data.readers.found import SPLIT_NAMES, Entry, Found, Split, is_image
 from tasso.errors import DataError
 from tasso.files import parse_json
 from tasso.progress import progress
@@ -55,7 +55,7 @@ class ShardSource:
         return f"{member.shard}:{key.partition(':')[2]}" if member else key
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
-        """Where a picture lies in its shard, with the shard's size and time of the last change."""
+        """Where an image lies in its shard, with the shard's size and time of the last change."""
         files = {shard: shard.stat() for shard in {self.members[key].shard for key in keys}}
         found = [(self.members[key], files[self.members[key].shard]) for key in keys]
         return [f"{m.offset} {m.size} {file.st_size} {file.st_mtime_ns}" for m, file in found]
@@ -67,7 +67,7 @@ def is_shards(place: str) -> bool:
 
 
 def read_shards(place: str) -> Found:
-    """Pictures of the shards that a path, a pattern (`*`) or a range (`{000..009}`) names.
+    """Images of the shards that a path, a pattern (`*`) or a range (`{000..009}`) names.
 
     A sample is all files whose names agree up to the first dot. Its label is in `.cls`, `.txt` or `.json`. The words
     train, val and test in the shards' names are their splits, if all have one.
@@ -81,9 +81,9 @@ def read_shards(place: str) -> Found:
     entries: list[Entry] = []
     with progress(f"indexing {Path(place).name}", len(shards)) as advance:
         for number, shard in enumerate(shards):
-            for picture, label in _samples(shard):
-                key = f"{number}:{picture.name}"
-                members[key] = Member(shard, picture.offset_data, picture.size)
+            for image, label in _samples(shard):
+                key = f"{number}:{image.name}"
+                members[key] = Member(shard, image.offset_data, image.size)
                 entries.append(Entry(key, label, splits[shard]))
             advance(1, "")
     if not entries:
@@ -103,7 +103,7 @@ def _shards(place: str) -> list[Path]:
         if not shard.is_file():
             raise DataError(f"{shard}: no such shard")
         if shard.suffix != ".tar":
-            raise DataError(f"{shard}: a compressed tar cannot be read picture by picture; unpack it to a plain .tar")
+            raise DataError(f"{shard}: a compressed tar cannot be read image by image; unpack it to a plain .tar")
     return found
 
 
@@ -119,7 +119,7 @@ def _split(shard: Path) -> Split | None:
 
 
 def _samples(shard: Path) -> list[tuple[tarfile.TarInfo, str]]:
-    """Picture and label of each sample, in their order."""
+    """Image and label of each sample, in their order."""
     samples: dict[str, dict[str, tarfile.TarInfo]] = {}
     try:
         with tarfile.open(shard, "r:") as opened:
@@ -139,12 +139,12 @@ def _sample(
     opened: tarfile.TarFile, shard: Path, name: str, files: dict[str, tarfile.TarInfo]
 ) -> tuple[tarfile.TarInfo, str]:
     where = f"{shard}: sample {name!r}"
-    pictures = [member for ending, member in files.items() if is_picture(f".{ending}")]
-    if len(pictures) != 1:
-        raise DataError(f"{where}: expected one picture, found {len(pictures)} ({', '.join(files)})")
+    images = [member for ending, member in files.items() if is_image(f".{ending}")]
+    if len(images) != 1:
+        raise DataError(f"{where}: expected one image, found {len(images)} ({', '.join(files)})")
     ending = next((ending for ending in LABELS if ending in files), None)
     if ending is None:
-        raise DataError(f"{where}: no label; expected .cls, .txt or .json beside the picture, found {', '.join(files)}")
+        raise DataError(f"{where}: no label; expected .cls, .txt or .json beside the image, found {', '.join(files)}")
     if files[ending].size > LONGEST_LABEL:
         raise DataError(f"{where}: its .{ending} is too large for a label")
     content = opened.extractfile(files[ending])
@@ -155,7 +155,7 @@ def _sample(
         raise DataError(f"{where}: its .{ending} cannot be read: {error}") from None
     if not label:
         raise DataError(f"{where}: its .{ending} has no label" + (f" ({', '.join(JSON_KEYS)})" * (ending == "json")))
-    return pictures[0], label
+    return images[0], label
 
 
 def _from_json(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Speed, as ratios within one run: steps, evaluation, pictures, and what they add up to."""
+"""Speed, as ratios within one run: steps, evaluation, images, and what they add up to."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""How many pictures a second a checkpoint is tested on, in both settings at once."""
+"""How many images a second a checkpoint is tested on, in both settings at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tasso.training.engine import peak_memory
 
 
 def bench_eval(
-    options: Mapping[str, Any], *, classes: int = 347, pictures: int = 4096, rounds: int = 3
+    options: Mapping[str, Any], *, classes: int = 347, images: int = 4096, rounds: int = 3
 ) -> dict[str, Any]:
-    """Embed two test sets once and score them for MTIL and MCIL; pictures lie on the device already."""
-    learner = noise_learner(dict(options), classes=classes, pictures=64, test=pictures)
+    """Embed two test sets once and score them for MTIL and MCIL; images lie on the device already."""
+    learner = noise_learner(dict(options), classes=classes, images=64, test=images)
     tasks, device = learner.sequence.tasks, learner.device
     pixels = [learner._kept(task.test, f"{task.name} test") for task in tasks]
     inference = learner.method.inference([task.class_names for task in tasks])
@@ -31,9 +31,9 @@ def bench_eval(
         "model": str(learner.clip.spec),
         "precision": learner.config.precision,
         "eval_batch_size": learner.config.eval_batch_size,
-        "pictures": 2 * pictures,
+        "images": 2 * images,
         "classes": 2 * classes,
         **plain(timing),
-        "images_per_second": round(2 * pictures / timing.seconds, 1),
+        "images_per_second": round(2 * images / timing.seconds, 1),
         "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
     }

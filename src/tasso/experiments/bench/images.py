@@ -1,4 +1,4 @@
-"""How fast pictures come from files: decoded one by one, and from packs; and what of it is left while training."""
+"""How fast images come from files: decoded one by one, and from packs; and what of it is left while training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasso.data.annotated import FolderSource
 from tasso.data.images import Packs, Pixels, Stream, load_pixels
 from tasso.experiments.bench.measure import machine, plain, synchronise
 from tasso.experiments.bench.noise import bench_learner, noise_learner, two_tasks
-from tasso.experiments.bench.step import PICTURES, time_steps
+from tasso.experiments.bench.step import IMAGES, time_steps
 from tasso.progress import progress
 
 SIDES = ((500, 375), (375, 500), (640, 480), (400, 400))  # width and height of usual photographs
@@ -30,30 +30,30 @@ def bench_images(
     options: Mapping[str, Any],
     *,
     classes: int = 100,
-    pictures: int = 4096,
+    count: int = 4096,
     batches: int = 20,
     rounds: int = 3,
     calls: int | None = None,
 ) -> dict[str, Any]:
-    """Pictures a second from JPEG files of mixed sizes, exactly as torchvision sees them and packed; then training
-    steps from packs beside those on pictures that lie on the device already.
+    """Images a second from JPEG files of mixed sizes, exactly as torchvision sees them and packed; then training
+    steps from packs beside those on images that lie on the device already.
 
     The files have just been written, so that they are read from the system's cache, as in all epochs but the first.
     """
     endless = {"steps": 10**6, **options}
-    learner = noise_learner(endless, classes=classes, pictures=PICTURES)
+    learner = noise_learner(endless, classes=classes, images=IMAGES)
     device, preprocess, pool = learner.device, learner.clip.preprocess, learner.pool
     held = time_steps(learner, rounds, calls)
     with tempfile.TemporaryDirectory(prefix="tasso-bench-") as place:
-        images = draw_photographs(Path(place) / "photographs", pictures, classes)
+        images = draw_photographs(Path(place) / "photographs", count, classes)
         started = time.perf_counter()
         packs = Packs(Path(place) / "packs", learner.config.pack_size, False, pool)
         packed_images = packs.add(images, "photographs", may_skip=False)
         packing = time.perf_counter() - started
-        exact = pictures_per_second(load_pixels(images, preprocess, device, pool, 0.0), device, batches)
+        exact = images_per_second(load_pixels(images, preprocess, device, pool, 0.0), device, batches)
         found = load_pixels(packed_images, preprocess, device, pool, 0.0, packs=packs)
-        packed = pictures_per_second(found, device, batches)
-        # Held nowhere: from disk means from disk, however few the pictures are.
+        packed = images_per_second(found, device, batches)
+        # Held nowhere: from disk means from disk, however few the images are.
         from_disk = time_steps(
             bench_learner(
                 {**endless, "cache_gib": 0.0, "pack_dir": str(packs.folder)},
@@ -69,8 +69,8 @@ def bench_images(
         "cores": os.cpu_count(),
         "model": str(learner.clip.spec),
         "method": learner.config.method,
-        "pictures": pictures,
-        "packing_images_per_second": round(pictures / packing, 1),
+        "images": count,
+        "packing_images_per_second": round(count / packing, 1),
         "exact_images_per_second": exact,
         "packed_images_per_second": packed,
         "packed_against_exact": round(packed / exact, 2),
@@ -102,8 +102,8 @@ def draw_photographs(folder: Path, count: int, classes: int) -> ImageSet:
     return ImageSet(FolderSource(folder), tuple(names), np.arange(count, dtype=np.int64) % classes)
 
 
-def pictures_per_second(pixels: Pixels, device: torch.device, batches: int) -> float:
-    """Pictures that a stream of training views delivers a second when nobody else needs the machine."""
+def images_per_second(pixels: Pixels, device: torch.device, batches: int) -> float:
+    """Images that a stream of training views delivers a second when nobody else needs the machine."""
     stream = Stream("speed", pixels, np.zeros(len(pixels), dtype=np.int64), BATCH, (0,), device)
     try:
         stream.batch(0)  # threads are started, files opened

@@ -19,9 +19,9 @@ from tasso.training.run_folder import versions
 QUICK: dict[str, Any] = {"model": "nano", "batch_size": 8, "reference_batch_size": 16, "eval_batch_size": 64}
 QUICK_HOW: dict[str, dict[str, int]] = {
     "step": {"rounds": 3, "calls": 2},
-    "eval": {"pictures": 128},
-    "images": {"rounds": 2, "calls": 2, "pictures": 192, "batches": 2},
-    "run": {"rounds": 3, "calls": 2, "pictures": 128},
+    "eval": {"images": 128},
+    "images": {"rounds": 2, "calls": 2, "images": 192, "batches": 2},
+    "run": {"rounds": 3, "calls": 2, "images": 128},
 }
 ROUND_SECONDS = 0.6
 

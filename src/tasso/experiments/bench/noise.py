@@ -1,4 +1,4 @@
-"""Tasks of random pictures: speed does not depend on what is seen."""
+"""Tasks of random images: speed does not depend on what is seen."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoiseSource:
 
 
 def noise(count: int, size: int, classes: int = 1) -> ImageSet:
-    """So many random pictures with labels in turn."""
+    """So many random images with labels in turn."""
     return ImageSet(NoiseSource(size), tuple(map(str, range(count))), np.arange(count, dtype=np.int64) % classes)
 
 
@@ -50,19 +50,19 @@ def two_tasks(classes: int, train: ImageSet, test: ImageSet, reference: ImageSet
     return TaskSequence("noise", "noise", tasks, reference, names)
 
 
-def noise_learner(options: dict[str, Any], *, classes: int, pictures: int, test: int = 1) -> Learner:
-    """A learner with a random model on random pictures, a little larger than the model wants them, as packs are."""
+def noise_learner(options: dict[str, Any], *, classes: int, images: int, test: int = 1) -> Learner:
+    """A learner with a random model on random images, a little larger than the model wants them, as packs are."""
 
     def sequence(size: int) -> TaskSequence:
         size = round(size * 256 / 224)
-        train, tests = noise(pictures, size, classes), noise(test, size, classes)
-        return two_tasks(classes, train, tests, noise(pictures, size))
+        train, tests = noise(images, size, classes), noise(test, size, classes)
+        return two_tasks(classes, train, tests, noise(images, size))
 
     return bench_learner(options, sequence)
 
 
 def bench_learner(options: dict[str, Any], sequence: Callable[[int], TaskSequence]) -> Learner:
-    """A learner with a random model; `sequence` makes its tasks for pictures of the model's size."""
+    """A learner with a random model; `sequence` makes its tasks for images of the model's size."""
     place = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
     config, method = resolve(from_dict({"out": str(place / "run"), **options}, "bench"))
     clip = random_clip(config.model)

@@ -19,7 +19,7 @@ from tasso.training.learner import Learner
 
 
 class ReferenceStep:
-    """One TASSO step of the plain recipe, on the pictures of a learner's streams."""
+    """One TASSO step of the plain recipe, on the images of a learner's streams."""
 
     def __init__(self, learner: Learner, rank: int) -> None:
         clip = learner.clip

@@ -15,7 +15,7 @@ from tasso.training.engine import Training, choose_precision, peak_memory
 from tasso.training.learner import Learner, save
 
 RANK = 144  # the paper's; it fits nano too
-PICTURES = 512  # a set; all lie on the device before the clock starts
+IMAGES = 512  # a set; all lie on the device before the clock starts
 
 
 def bench_step(
@@ -37,7 +37,7 @@ def bench_step(
         eager: time the same step neither compiled nor recorded too.
     """
     options = {"steps": 10**6, **options}
-    learner = noise_learner(options, classes=classes, pictures=PICTURES)
+    learner = noise_learner(options, classes=classes, images=IMAGES)
     device = learner.device
     result: dict[str, Any] = {
         "what": "step",
@@ -102,7 +102,7 @@ def step_by_step(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def count_tflop(options: Mapping[str, Any], classes: int) -> float:
     """Multiplications and additions of one step, as our forward passes do them, counted while it runs."""
-    training = second_task(noise_learner(step_by_step(options), classes=classes, pictures=PICTURES))
+    training = second_task(noise_learner(step_by_step(options), classes=classes, images=IMAGES))
     training.advance()
     with FlopCounterMode(display=False) as counter:
         training.advance()
@@ -112,7 +112,7 @@ def count_tflop(options: Mapping[str, Any], classes: int) -> float:
 
 def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
     """What compiling and recording are compared with."""
-    learner = noise_learner(step_by_step(options), classes=classes, pictures=PICTURES)
+    learner = noise_learner(step_by_step(options), classes=classes, images=IMAGES)
     timing = time_steps(learner, rounds, calls)
     return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
 
@@ -120,7 +120,7 @@ def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: in
 def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
     """The authors' recipe in float32, TF32 off as PyTorch ships."""
     method = {"name": "tasso", "rank": RANK}
-    learner = noise_learner({**options, "method": method, "precision": "float32"}, classes=classes, pictures=PICTURES)
+    learner = noise_learner({**options, "method": method, "precision": "float32"}, classes=classes, images=IMAGES)
     step = ReferenceStep(learner, RANK)
     reset_peak_memory(learner.device)
     timing = time_calls(step, learner.device, warm_up=2, rounds=rounds, calls=calls and max(1, calls // 3))

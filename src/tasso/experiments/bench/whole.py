@@ -11,10 +11,10 @@ from tasso.experiments.bench.step import bench_step
 from tasso.training.engine import planned_steps
 
 
-def bench_run(options: Mapping[str, Any], *, pictures: int = 4096, **how: Any) -> dict[str, Any]:
-    """Steps of the paper's eight tasks and nine evaluations on all of its test pictures."""
+def bench_run(options: Mapping[str, Any], *, images: int = 4096, **how: Any) -> dict[str, Any]:
+    """Steps of the paper's eight tasks and nine evaluations on all of its test images."""
     step = bench_step(options, **how)
-    evaluation = bench_eval(options, pictures=pictures)
+    evaluation = bench_eval(options, images=images)
     batch = step["batch"][0]
     steps = sum(planned_steps("code", data_set.train, batch) for data_set in MTIL_DATA_SETS)
     tests = sum(data_set.test for data_set in MTIL_DATA_SETS)
@@ -25,7 +25,7 @@ def bench_run(options: Mapping[str, Any], *, pictures: int = 4096, **how: Any) -
         "what": "run",
         "evaluation": evaluation,
         "steps": steps,
-        "test_pictures": tests,
+        "test_images": tests,
         "training_minutes": round(training / 60, 2),
         "evaluation_minutes": round(testing / 60, 2),
         "minutes": round((training + testing + step["seconds_to_first_step"]) / 60, 2),

@@ -12,9 +12,9 @@ from tasso.experiments.sweep.jobs import Job
 
 GIB = 2**30
 # Beside what a run computes with: CUDA's context, the libraries' workspaces and the private memory of recorded steps,
-# and pictures that are kept on the device (mtil-mini: 37,000 of 64 × 64).
+# and images that are kept on the device (mtil-mini: 37,000 of 64 × 64).
 CONTEXT_BYTES = 1 * GIB
-PICTURES_BYTES = GIB // 2
+IMAGES_BYTES = GIB // 2
 # Bytes that a transformer layer keeps for the backward pass, a token and a unit of width: 34 where halves are kept
 # (Korthikanti et al. 2022, without attention scores, which fused attention does not keep), twice that in float32.
 KEPT_BYTES = {"float32": 68, "other": 34}
@@ -75,7 +75,7 @@ def _kinds(jobs: Sequence[Job]) -> list[RunConfig]:
 def run_bytes(config: RunConfig) -> int:
     """GPU memory that a run needs at most, estimated from the model's sizes; see the constants for what counts.
 
-    All of the model is taken as trained, and a batch as task and reference pictures together, so that the method does
+    All of the model is taken as trained, and a batch as task and reference images together, so that the method does
     not matter much. A model whose sizes cannot be read is taken to need a GPU of its own.
     """
     from tasso.models.clip import architecture_of
@@ -89,11 +89,11 @@ def run_bytes(config: RunConfig) -> int:
     except (KeyError, TypeError, ValueError, ModelError):  # no vision transformer; whether it exists is told later
         return 2**60
     parameters = sum(12 * layers * width**2 for layers, width in (vision, text)) + vocabulary * text[1]
-    pictures = (config.batch_size + config.reference_batch_size) // config.accumulate
+    images = (config.batch_size + config.reference_batch_size) // config.accumulate
     kept = KEPT_BYTES["float32" if config.precision == "float32" else "other"]
-    tokens = [(pictures * patches, vision), (MANY_CLASSES * words, text)]
+    tokens = [(images * patches, vision), (MANY_CLASSES * words, text)]
     activations = sum(kept * count * layers * width for count, (layers, width) in tokens)
-    return CONTEXT_BYTES + int(MARGIN * (WEIGHT_BYTES * parameters + activations + PICTURES_BYTES))
+    return CONTEXT_BYTES + int(MARGIN * (WEIGHT_BYTES * parameters + activations + IMAGES_BYTES))
 
 
 def _layers(tower: dict[str, Any]) -> tuple[int, int]:

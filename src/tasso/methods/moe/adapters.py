@@ -110,7 +110,7 @@ class Beside:
         self.weights = {name: self.weight(name).detach() for name in self.weights}
         self.gates.append(self.trained["gate"].detach())
         counts = self.counts.double()
-        among.average([counts])  # every process counts its own pictures; only the order matters
+        among.average([counts])  # every process counts its own images; only the order matters
         self.frozen[most_chosen(counts.cpu(), freeze)] = True
         self._forget_task()
 

@@ -1,4 +1,4 @@
-"""What the task selector sees of a picture: features of a network that never changes, squeezed into 0 … 1."""
+"""What the task selector sees of an image: features of a network that never changes, squeezed into 0 … 1."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ KEEP_BYTES = 2**30  # features of a set up to this size are computed once and ke
 
 
 class Features:
-    """Features of pictures, before (`raw`) and after (`squeezed`) a sigmoid."""
+    """Features of images, before (`raw`) and after (`squeezed`) a sigmoid."""
 
     kind: ClassVar[Kind]
     dim: int
-    ready = True  # or does it have to see some pictures first?
+    ready = True  # or does it have to see some images first?
 
     def raw(self, pixels: Tensor) -> Tensor:
-        """One row a picture (normalised pixels of the CLIP model); no gradient."""
+        """One row an image (normalised pixels of the CLIP model); no gradient."""
         raise NotImplementedError
 
     def squeezed(self, raw: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Features:
         return torch.sigmoid(raw)
 
     def settle(self, raw: Tensor) -> None:
-        """Get ready, from the raw features of some pictures."""
+        """Get ready, from the raw features of some images."""
 
     def state(self) -> dict[str, Tensor]:
         """What is needed beside the network to see the same again."""
@@ -54,7 +54,7 @@ class Features:
 class AlexNetFeatures(Features):
     """The last convolution of ImageNet's AlexNet, without its ReLU and pooling, as in the authors' code.
 
-    Their code shows it pictures with CLIP's mean and deviation; here it sees those it was trained with.
+    Their code shows it images with CLIP's mean and deviation; here it sees those it was trained with.
     """
 
     kind: ClassVar[Kind] = "alexnet"
@@ -140,10 +140,10 @@ def load_alexnet(file: Path) -> nn.Module:
 
 
 class FeatureReader:
-    """Features of some pictures of a set, kept where they are not too large."""
+    """Features of some images of a set, kept where they are not too large."""
 
     def __init__(self, features: Features, pixels: Pixels, places: Indices, on_progress: Callable[[int], None]) -> None:
-        """`places`: all pictures that will be asked for."""
+        """`places`: all images that will be asked for."""
         self.features, self.pixels, self.places = features, pixels, np.unique(places)
         self.kept: Tensor | None = None
         if len(self.places) * features.dim * 4 <= KEEP_BYTES:
@@ -165,9 +165,9 @@ class FeatureReader:
         return self.kept[rows.to(self.kept.device, non_blocking=True)]
 
     def __call__(self, places: Indices) -> Tensor:
-        """Squeezed features of the pictures at these places."""
+        """Squeezed features of the images at these places."""
         return self.features.squeezed(self._raw(places))
 
     def over_all(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
-        """A measure of every picture, in chunks."""
+        """A measure of every image, in chunks."""
         return torch.cat([measure(self(chunk)) for chunk in self._chunks()])

@@ -1,4 +1,4 @@
-"""How pictures are compared with classes when each may go through another task's experts."""
+"""How images are compared with classes when each may go through another task's experts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 class RoutedInference(Inference):
-    """A picture goes where the selector sends it, and is compared with texts that went the same way."""
+    """An image goes where the selector sends it, and is compared with texts that went the same way."""
 
     def __init__(self, clip: Clip, adapters: Adapters, selector: TaskSelector) -> None:
         super().__init__(clip)
@@ -42,19 +42,19 @@ class RoutedInference(Inference):
         routes = torch.empty(count, dtype=torch.int64, device=self.clip.device)
         return Embedded(super().blank(count).features, routes)
 
-    def scores(self, pictures: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
-        if pictures.routes is None:
-            return super().scores(pictures, groups, templates)
-        scores = pictures.features.new_empty(len(pictures.features), sum(map(len, groups)))
-        for route in torch.unique(pictures.routes).tolist():
-            rows = pictures.routes == route
+    def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
+        if images.routes is None:
+            return super().scores(images, groups, templates)
+        scores = images.features.new_empty(len(images.features), sum(map(len, groups)))
+        for route in torch.unique(images.routes).tolist():
+            rows = images.routes == route
             each = zip(groups, for_each(groups, templates), strict=True)
             texts = torch.cat([self._class_texts(route, names, prompts) for names, prompts in each])
-            scores[rows] = pictures.features[rows] @ texts.mT
+            scores[rows] = images.features[rows] @ texts.mT
         return scores
 
     def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
-        return None  # as many as there are routes, and pictures of one class may take several
+        return None  # as many as there are routes, and images of one class may take several
 
     def _class_texts(self, route: int, names: Sequence[str], templates: Sequence[str]) -> Tensor:
         if route == PLAIN:

@@ -1,4 +1,4 @@
-"""The task selector: one auto-encoder a task. A picture belongs to the task whose auto-encoder knows it best."""
+"""The task selector: one auto-encoder a task. An image belongs to the task whose auto-encoder knows it best."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Recipe:
 
 
 def drawn_batches(count: int, steps: int, batch_size: int, generator: torch.Generator) -> Indices:
-    """Places of the pictures of each step: shuffled epochs of full batches; a set smaller than a batch is one."""
+    """Places of the images of each step: shuffled epochs of full batches; a set smaller than a batch is one."""
     size = min(batch_size, count)
     each = count // size
     epochs = [
@@ -92,12 +92,12 @@ def train_auto_encoder(
 
 
 def choose_tasks(errors: Tensor, numbers: Tensor, thresholds: Tensor, whole_batch: bool) -> Tensor:
-    """The task of each picture, or PLAIN.
+    """The task of each image, or PLAIN.
 
     Args:
-        errors: one row a picture, one column an auto-encoder.
+        errors: one row an image, one column an auto-encoder.
         numbers: which task each auto-encoder belongs to; PLAIN for that of the reference images.
-        thresholds: the error above which an auto-encoder does not know a picture.
+        thresholds: the error above which an auto-encoder does not know an image.
         whole_batch: decide once, from the mean errors.
     """
     if whole_batch:
@@ -117,7 +117,7 @@ class TaskSelector:
         self.thresholds: dict[int, float] = {}
 
     def learn(self, number: int, pixels: Pixels, steps: int, generator: torch.Generator, what: str) -> None:
-        """Make the auto-encoder of a task (or PLAIN) from its pictures."""
+        """Make the auto-encoder of a task (or PLAIN) from its images."""
         recipe = self.recipe
         coder = AutoEncoder(self.features.dim, recipe.hidden)
         coder.draw(generator)  # on the CPU, so that a seed means the same on every device
@@ -136,11 +136,11 @@ class TaskSelector:
             return self.recipe.threshold
         if self.features.kind == "alexnet":
             return ALEXNET_THRESHOLD
-        # Theirs belongs to AlexNet's features. Ours: nearly all of the pictures it was made from must be known to it.
+        # Theirs belongs to AlexNet's features. Ours: nearly all of the images it was made from must be known to it.
         return float(reader.over_all(coder.errors).double().quantile(self.recipe.quantile))
 
     def routes(self, pixels: Tensor) -> Tensor:
-        """The task of each picture (normalised pixels), or PLAIN."""
+        """The task of each image (normalised pixels), or PLAIN."""
         inputs = self.features.squeezed(self.features.raw(pixels))
         errors = torch.stack([coder.errors(inputs) for coder in self.coders.values()], dim=-1)
         numbers = torch.tensor(list(self.coders), device=errors.device)

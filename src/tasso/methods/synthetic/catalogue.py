@@ -57,7 +57,7 @@ GENERATORS: dict[str, Callable[[Settings], Generator]] = {
     "retrieval": _retrieval,
 }
 
-# What tables must say of pictures that no generative model has made, by the generator's name.
+# What tables must say of images that no generative model has made, by the generator's name.
 STAND_INS = {"atlas": AtlasGenerator.stand_in, "retrieval": RetrievalGenerator.stand_in}
 
 
@@ -78,8 +78,8 @@ def build_generator(
         source: diffusers: a model name or a local folder; folder and retrieval: a folder; atlas: nothing.
         steps: denoising steps (diffusers).
         guidance: guidance scale (diffusers).
-        batch_size: pictures made at a time (diffusers).
-        device: where pictures are made (diffusers).
+        batch_size: images made at a time (diffusers).
+        device: where images are made (diffusers).
         encode_texts: texts to embeddings, a row each (retrieval). It must give the same for the same text throughout a
             run, so it should be that of the pretrained model.
     """

@@ -1,4 +1,4 @@
-"""Pictures from a Stable Diffusion model, made once and kept: PNG files, pairs.jsonl and generator.json in a folder."""
+"""Images from a Stable Diffusion model, made once and kept: PNG files, pairs.jsonl and generator.json in a folder."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Asked = tuple[str, int]
 
 
 class DiffusionGenerator:
-    """A picture follows from model, prompt, seed, steps and guidance, up to the rounding of another device or batch.
+    """An image follows from model, prompt, seed, steps and guidance, up to the rounding of another device or batch.
 
     Index lines are added a whole batch at a time, so that a request that was stopped goes on with the very batches it
-    would have had. Pictures that the safety checker flags, or that are all black, are not made again: the index tells
+    would have had. Images that the safety checker flags, or that are all black, are not made again: the index tells
     of them with `null` for a file.
     """
 
@@ -75,15 +75,15 @@ class DiffusionGenerator:
         pairs = collect(FolderSource(folder), [(row.file, row.text) for row in rows if row.file is not None])
         if not pairs.texts:
             raise DataError(
-                f"{folder}: none of the {len(rows)} pictures can be used: all are black or flagged by the model's "
+                f"{folder}: none of the {len(rows)} images can be used: all are black or flagged by the model's "
                 "safety checker. Delete the folder and choose another model, steps or guidance"
             )
         if dropped := len(rows) - len(pairs.images):
-            log.info("%s: %d of %d pictures are black or were flagged; left out", folder, dropped, len(rows))
+            log.info("%s: %d of %d images are black or were flagged; left out", folder, dropped, len(rows))
         return pairs
 
     def _is_complete(self, request: Request) -> bool:
-        """Are all its pictures there? Then neither diffusers nor the model is needed."""
+        """Are all its images there? Then neither diffusers nor the model is needed."""
         wanted = list(zip(request.prompts, request.seeds, strict=True))
         return not _to_do(request.folder, wanted, self._rows(request.folder, wanted))
 
@@ -108,18 +108,18 @@ class DiffusionGenerator:
             raise DataError(f"{about}: not valid JSON: {error}. {advice}") from None
         for key, value in self._settings.items():
             if (before := found.get(key) if isinstance(found, dict) else None) != value:
-                raise DataError(f"{folder}: its pictures were made with {key} = {before!r}, not {value!r}. {advice}")
+                raise DataError(f"{folder}: its images were made with {key} = {before!r}, not {value!r}. {advice}")
         rows = read_listing(index, "prompt") if index.is_file() else []
         for row, (prompt, seed) in zip(rows, wanted, strict=False):
             if (row.text, row.seed) != (prompt, seed):
                 raise DataError(
-                    f"{row.where}: the picture of another request: {row.text!r} with seed {row.seed}, not {prompt!r} "
+                    f"{row.where}: the image of another request: {row.text!r} with seed {row.seed}, not {prompt!r} "
                     f"with seed {seed}. {advice}"
                 )
         return rows
 
     def _fill(self, folder: Path, wanted: Sequence[Asked], on_progress: OnProgress) -> list[Row]:
-        """Make what is missing. Pictures come before the lines that name them."""
+        """Make what is missing. Images come before the lines that name them."""
         rows = self._rows(folder, wanted)  # again: another process may have been at work before the lock was ours
         for path in folder.iterdir():
             if is_temporary(path):  # of a process that was killed
@@ -135,10 +135,10 @@ class DiffusionGenerator:
             for start in range(0, len(to_do), self.batch_size):
                 places = to_do[start : start + self.batch_size]
                 made = self._make(pipeline, [wanted[place] for place in places])
-                for place, (picture, dropped) in zip(places, made, strict=True):
+                for place, (image, dropped) in zip(places, made, strict=True):
                     file = None if dropped else f"{place:06d}.png"
                     if file is not None:
-                        _save(picture, folder / file)
+                        _save(image, folder / file)
                     prompt, seed = wanted[place]
                     lines[place : place + 1] = [_line(Row("", file, prompt, seed, dropped))]
                 write_text(folder / "pairs.jsonl", "\n".join(lines) + "\n")
@@ -176,7 +176,7 @@ class DiffusionGenerator:
         return pipeline.to(self.device, torch.float16 if half else torch.float32)
 
     def _make(self, pipeline: Any, requests: Sequence[Asked]) -> list[tuple[Any, str]]:
-        """A picture for each request, and why it is dropped, or ""."""
+        """An image for each request, and why it is dropped, or ""."""
         made = pipeline(
             [prompt for prompt, _ in requests],
             num_inference_steps=self.steps,
@@ -186,8 +186,8 @@ class DiffusionGenerator:
         )
         flagged = made.nsfw_content_detected or [False] * len(requests)
         return [
-            (picture, "safety checker" if flag else "black" if picture.getbbox() is None else "")
-            for picture, flag in zip(made.images, flagged, strict=True)
+            (image, "safety checker" if flag else "black" if image.getbbox() is None else "")
+            for image, flag in zip(made.images, flagged, strict=True)
         ]
 
     def _find_online(self) -> None:
@@ -211,7 +211,7 @@ def _not_installed(package: str) -> ConfigError:
 
 
 def _to_do(folder: Path, wanted: Sequence[Asked], rows: Sequence[Row]) -> list[int]:
-    """Places of the requests that have no line yet, or whose picture has been deleted."""
+    """Places of the requests that have no line yet, or whose image has been deleted."""
     gone = [i for i, row in enumerate(rows[: len(wanted)]) if row.file and not (folder / row.file).is_file()]
     return [*gone, *range(len(rows), len(wanted))]
 
@@ -221,8 +221,8 @@ def _line(row: Row) -> str:
     return json.dumps({"file": row.file, "prompt": row.text, "seed": row.seed, **why}, ensure_ascii=False)
 
 
-def _save(picture: Any, path: Path) -> None:
-    write_atomically(path, lambda temporary: picture.save(temporary, format="PNG"))
+def _save(image: Any, path: Path) -> None:
+    write_atomically(path, lambda temporary: image.save(temporary, format="PNG"))
 
 
 def _is_ours(path: Path) -> bool:
@@ -231,4 +231,4 @@ def _is_ours(path: Path) -> bool:
 
 
 def _refuse(folder: Path) -> None:
-    raise DataError(f"{folder}: another process is making pictures in this folder")
+    raise DataError(f"{folder}: another process is making images in this folder")

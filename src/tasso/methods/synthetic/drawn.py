@@ -1,4 +1,4 @@
-"""Pictures drawn by the code of the atlas benchmark: nothing to download, and nothing is written."""
+"""Images drawn by the code of the atlas benchmark: nothing to download, and nothing is written."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tasso.data.drawn import SIZE
 from tasso.data.task import Array
 from tasso.methods.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 
-# The first number of the key of all these pictures' dice, where the benchmark's and its reference scenes' have 0: so
-# they are other pictures of the same classes, never the ones a task trains or is tested on.
+# The first number of the key of all these images' dice, where the benchmark's and its reference scenes' have 0: so
+# they are other images of the same classes, never the ones a task trains or is tested on.
 STREAM = crc32(b"synthetic")
 SCENE, THING = "scene", "thing"
 
@@ -40,13 +40,13 @@ class SyntheticSource:
 
 
 class AtlasGenerator:
-    """Draws what a prompt names: a class, or a thing that is no class. The seed says which of its pictures.
+    """Draws what a prompt names: a class, or a thing that is no class. The seed says which of its images.
 
     A prompt that names neither gets an unlabelled scene: the other drawings, those with captions, show one thing
     clearly, and that would be the wrong one.
     """
 
-    stand_in: str = "drawn pictures"
+    stand_in: str = "drawn images"
 
     def check(self, requests: Sequence[Request] = ()) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Pictures that were made elsewhere, in a folder with a list of their prompts."""
+"""Images that were made elsewhere, in a folder with a list of their prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasso.methods.synthetic.generator import OnProgress, Pairs, Request, collec
 from tasso.methods.synthetic.listing import Row, find_listing, read_listing, require_files
 
 log = logging.getLogger("tasso")
-LAYOUT = "pairs.jsonl (what the generator diffusers writes) or pairs.csv (header file,prompt), with the pictures beside"
+LAYOUT = "pairs.jsonl (what the generator diffusers writes) or pairs.csv (header file,prompt), with the images beside"
 
 
 class FolderGenerator:
@@ -43,7 +43,7 @@ class FolderGenerator:
         own = self.source / folder.name
         listing = find_listing(own, "pairs") or find_listing(self.source, "pairs")
         if listing is None:
-            raise DataError(f"neither {own} nor {self.source} holds a list of pictures: {LAYOUT}")
+            raise DataError(f"neither {own} nor {self.source} holds a list of images: {LAYOUT}")
         wanted = Counter(prompts)
         left = wanted.copy()
         chosen = []
@@ -55,12 +55,12 @@ class FolderGenerator:
         without = [prompt for prompt in wanted if left[prompt] == wanted[prompt]]
         if not chosen:
             raise DataError(
-                f"{listing}: no picture for any of the {len(wanted)} prompts, such as {_some(without)}. "
+                f"{listing}: no image for any of the {len(wanted)} prompts, such as {_some(without)}. "
                 "A prompt must be the same to the letter"
             )
         if without:
             log.warning(
-                "%s: pictures for %d of %d prompts only (%d of %d pictures); none for %s",
+                "%s: images for %d of %d prompts only (%d of %d images); none for %s",
                 *(listing, len(pairs.texts), len(wanted), len(chosen), len(prompts), _some(without)),
             )
         on_progress(len(prompts))

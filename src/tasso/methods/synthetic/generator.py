@@ -20,15 +20,15 @@ def silent(count: int) -> None:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pictures with the prompts they belong to."""
+    """Images with the prompts they belong to."""
 
-    images: ImageSet  # labels[i] is the place of picture i's prompt in `texts`
-    texts: tuple[str, ...]  # the different prompts that have at least one picture
+    images: ImageSet  # labels[i] is the place of image i's prompt in `texts`
+    texts: tuple[str, ...]  # the different prompts that have at least one image
 
 
 @dataclass(frozen=True)
 class Request:
-    """Pictures of one task: a prompt and a seed (at least 0) for each, and a folder for this request alone."""
+    """Images of one task: a prompt and a seed (at least 0) for each, and a folder for this request alone."""
 
     prompts: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -36,9 +36,9 @@ class Request:
 
 
 class Generator(Protocol):
-    """Where pictures for prompts come from."""
+    """Where images for prompts come from."""
 
-    stand_in: str  # "" for pictures made from the prompts; else what they are, in words that tables must show
+    stand_in: str  # "" for images made from the prompts; else what they are, in words that tables must show
 
     def check(self, requests: Sequence[Request] = ()) -> None:
         """Called before anything is trained: raise what would stop these requests later, with what to do."""
@@ -46,18 +46,18 @@ class Generator(Protocol):
     def pairs(
         self, prompts: Sequence[str], seeds: Sequence[int], folder: Path, on_progress: OnProgress = silent
     ) -> Pairs:
-        """One picture for each prompt and seed, or fewer. The same request gives the same pictures.
+        """One image for each prompt and seed, or fewer. The same request gives the same images.
 
         Args:
-            prompts: one a picture; they repeat.
-            seeds: one a picture, at least 0.
+            prompts: one an image; they repeat.
+            seeds: one an image, at least 0.
             folder: a folder of this request's own, which the generator may make and fill.
             on_progress: told how many more requests are done; the counts add up to the number of prompts.
         """
 
 
 def collect(source: Source, chosen: Iterable[tuple[str, str]]) -> Pairs:
-    """Pairs from (key, prompt), one a picture; prompts are numbered as they come."""
+    """Pairs from (key, prompt), one an image; prompts are numbered as they come."""
     keys: list[str] = []
     labels: list[int] = []
     places: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Files that list pictures with texts: JSON lines, or CSV with a header. Paths are relative to the file's folder."""
+"""Files that list images with texts: JSON lines, or CSV with a header. Paths are relative to the file's folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Row:
     """One line of a listing."""
 
     where: str  # file and line, for messages
-    file: str | None  # None: there was a picture, but it was dropped
+    file: str | None  # None: there was an image, but it was dropped
     text: str
     seed: int | None = None
     dropped: str = ""  # why, in a word
@@ -34,7 +34,7 @@ def read_listing(path: Path, column: str) -> list[Row]:
 
     JSON lines may tell the seed too, and a null file with why it was dropped. Anything else is ignored.
 
-    An error names the file and the line. Whether the pictures exist is for `require_files` to say.
+    An error names the file and the line. Whether the images exist is for `require_files` to say.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -47,11 +47,11 @@ def read_listing(path: Path, column: str) -> list[Row]:
 
 
 def require_files(rows: Sequence[Row], folder: Path) -> None:
-    """Every picture is there; the error names the line of the first that is not and counts the rest."""
+    """Every image is there; the error names the line of the first that is not and counts the rest."""
     missing = [row for row in rows if row.file is not None and not (folder / row.file).is_file()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise DataError(f"{missing[0].where}: picture missing: {folder / str(missing[0].file)}{more}")
+        raise DataError(f"{missing[0].where}: image missing: {folder / str(missing[0].file)}{more}")
 
 
 def _csv_lines(text: str, path: Path, column: str) -> Iterator[tuple[int, dict[str, Any]]]:

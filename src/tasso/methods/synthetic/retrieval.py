@@ -1,4 +1,4 @@
-"""The nearest pictures of a captioned corpus, in the place of generated ones."""
+"""The nearest images of a captioned corpus, in the place of generated ones."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tasso.methods.synthetic.listing import find_listing, read_listing, require_
 
 log = logging.getLogger("tasso")
 CORPUS = (
-    'parts NAME.npz (bytes: all pictures end to end; offsets) with NAME.json (a list of {"text": [texts]}) each, or '
-    "captions.jsonl or captions.csv (header file,caption) with the pictures beside"
+    'parts NAME.npz (bytes: all images end to end; offsets) with NAME.json (a list of {"text": [texts]}) each, or '
+    "captions.jsonl or captions.csv (header file,caption) with the images beside"
 )
 TEMPLATE = "a photo of a {}."
 NAME_WORDS = 4  # a text of at most this many words and without a full stop is taken for a class name
@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Part:
-    """Encoded pictures end to end, and where each of them begins."""
+    """Encoded images end to end, and where each of them begins."""
 
     path: Path
     content: npt.NDArray[np.uint8]
@@ -65,7 +65,7 @@ class PackedSource:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pictures with one or more texts each."""
+    """Images with one or more texts each."""
 
     source: Source
     keys: tuple[str, ...]
@@ -80,7 +80,7 @@ class RetrievalGenerator:
     Requests are served in their order, and no entry is used twice as long as there are others.
     """
 
-    stand_in: str = "retrieved pictures"
+    stand_in: str = "retrieved images"
 
     def __init__(self, source: Path, encode_texts: Callable[[Sequence[str]], Tensor]) -> None:
         self.path, self.encode_texts = source, encode_texts
@@ -110,7 +110,7 @@ class RetrievalGenerator:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """Read once; pictures of a packed corpus stay in memory, encoded."""
+        """Read once; images of a packed corpus stay in memory, encoded."""
         return read_corpus(self.path)
 
     @cached_property
@@ -125,7 +125,7 @@ class RetrievalGenerator:
     @cached_property
     def _embeddings(self) -> Tensor:
         texts = self._texts[0]
-        log.info("%s: encoding %d different texts of %d pictures", self.path, len(texts), len(self.corpus.keys))
+        log.info("%s: encoding %d different texts of %d images", self.path, len(texts), len(self.corpus.keys))
         return self._encode(texts)
 
     @torch.no_grad()
@@ -172,11 +172,11 @@ def nearest(scores: Floats, seed: int, free: npt.NDArray[np.bool_], own: Sequenc
 
 
 def read_corpus(folder: Path) -> Corpus:
-    """A corpus in packed parts, or a folder of pictures with captions."""
+    """A corpus in packed parts, or a folder of images with captions."""
     packed = sorted(folder.glob("*.npz"))
     corpus = _read_packed(packed) if packed else _read_captioned(folder)
     if not corpus.keys:
-        raise DataError(f"{folder}: no pictures with texts")
+        raise DataError(f"{folder}: no images with texts")
     return corpus
 
 
@@ -186,7 +186,7 @@ def _read_captioned(folder: Path) -> Corpus:
         raise DataError(f"{folder}: no corpus found. There must lie {CORPUS}")
     rows = read_listing(listing, "caption")
     require_files(rows, folder)
-    texts: dict[str, list[str]] = {}  # lines with the same file are texts of one picture
+    texts: dict[str, list[str]] = {}  # lines with the same file are texts of one image
     for row in rows:
         if row.file is not None:
             texts.setdefault(row.file, []).append(row.text)
@@ -222,16 +222,16 @@ def _read_part(file: Path) -> Part:
     return Part(file, content, offsets)
 
 
-def _read_texts(file: Path, count: int, pictures: Path) -> list[tuple[str, ...]]:
+def _read_texts(file: Path, count: int, images: Path) -> list[tuple[str, ...]]:
     try:
         entries: Any = parse_json(file.read_bytes())
     except FileNotFoundError:
-        raise DataError(f"{file}: missing; it holds the texts of the pictures in {pictures.name}") from None
+        raise DataError(f"{file}: missing; it holds the texts of the images in {images.name}") from None
     except ValueError as error:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(entries, list) or len(entries) != count:
         found = f"{len(entries)} entries" if isinstance(entries, list) else "no list"
-        raise DataError(f"{file}: expected a list of {count} entries, one a picture in {pictures.name}, found {found}")
+        raise DataError(f"{file}: expected a list of {count} entries, one an image in {images.name}, found {found}")
     return [_entry_texts(entry, f"{file}: [{place}]") for place, entry in enumerate(entries)]
 
 

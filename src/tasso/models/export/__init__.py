@@ -59,7 +59,7 @@ def export_model(source: Source, to: str, folder: Path | None = None) -> Path:
         usage = FORMATS[to].write(source.clip, place, folder)
         (place / "README.md").write_text(_readme(source, to, usage), encoding="utf-8")
     if source.left_behind:
-        log.warning("%s is not part of the exported model, which compares pictures with texts", source.left_behind)
+        log.warning("%s is not part of the exported model, which compares images with texts", source.left_behind)
     return folder
 
 
@@ -70,7 +70,7 @@ def export_open_clip(clip: Clip, folder: Path) -> Path:
 
 def _readme(source: Source, to: str, usage: str) -> str:
     restriction = (
-        f"\n**Not in here:** {source.left_behind}. The model alone compares pictures with the texts of classes, so it "
+        f"\n**Not in here:** {source.left_behind}. The model alone compares images with the texts of classes, so it "
         "may decide\notherwise than the run's own evaluation did.\n"
         if source.left_behind
         else ""
@@ -79,6 +79,6 @@ def _readme(source: Source, to: str, usage: str) -> str:
 
 Model: {source.story}. Exported by tasso.
 {restriction}
-Put the path of this folder in the place of FOLDER, a picture's in that of PICTURE and a list of texts, such as
+Put the path of this folder in the place of FOLDER, an image's in that of IMAGE and a list of texts, such as
 `["a photo of a cat.", "a photo of a dog."]`, in that of TEXTS.
 {usage}"""

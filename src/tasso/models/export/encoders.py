@@ -77,7 +77,7 @@ def write_about(clip: Clip, place: Path) -> None:
 
 
 def preparation(clip: Clip) -> str:
-    """Python that makes `pixels` of a picture and `tokens` of texts, with torchvision's transforms."""
+    """Python that makes `pixels` of an image and `tokens` of texts, with torchvision's transforms."""
     p = clip.preprocess
     mode = p.interpolation.upper()
     resize = f"T.Resize({p.size if p.resize_mode == 'shortest' else (p.size, p.size)}, T.InterpolationMode.{mode})"
@@ -86,7 +86,7 @@ def preparation(clip: Clip) -> str:
     {steps}
 )
 tokenizer = {_tokenizer(clip)}
-pixels = preprocess(ImageOps.exif_transpose(Image.open("PICTURE")).convert("RGB"))[None]
+pixels = preprocess(ImageOps.exif_transpose(Image.open("IMAGE")).convert("RGB"))[None]
 tokens = tokenizer(TEXTS)"""
 
 

@@ -23,9 +23,9 @@ from PIL import Image, ImageOps
 model, _, preprocess = open_clip.create_model_and_transforms("local-dir:FOLDER")
 tokenizer = open_clip.get_tokenizer("local-dir:FOLDER")
 model.eval()
-picture = ImageOps.exif_transpose(Image.open("PICTURE")).convert("RGB")
+image = ImageOps.exif_transpose(Image.open("IMAGE")).convert("RGB")
 with torch.no_grad():
-    image_embedding = model.encode_image(preprocess(picture)[None], normalize=True)
+    image_embedding = model.encode_image(preprocess(image)[None], normalize=True)
     text_embeddings = model.encode_text(tokenizer(TEXTS), normalize=True)
     probabilities = (model.logit_scale.exp() * image_embedding @ text_embeddings.mT).softmax(-1)
 ```

@@ -23,8 +23,8 @@ from transformers import CLIPModel, CLIPProcessor
 
 model = CLIPModel.from_pretrained("FOLDER")
 processor = CLIPProcessor.from_pretrained("FOLDER")
-picture = ImageOps.exif_transpose(Image.open("PICTURE"))
-inputs = processor(text=TEXTS, images=picture, return_tensors="pt", padding="max_length", truncation=True)
+image = ImageOps.exif_transpose(Image.open("IMAGE"))
+inputs = processor(text=TEXTS, images=image, return_tensors="pt", padding="max_length", truncation=True)
 with torch.no_grad():
     outputs = model(**inputs)
 image_embedding, text_embeddings = outputs.image_embeds, outputs.text_embeds
@@ -181,7 +181,7 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _write_processor(clip: Clip, place: Path) -> None:
-    """How transformers splits texts and looks at pictures."""
+    """How transformers splits texts and looks at images."""
     from transformers import CLIPImageProcessor, CLIPTokenizer
 
     tokens: Any = clip.tokenizer

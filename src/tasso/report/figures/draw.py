@@ -191,7 +191,7 @@ def histograms(
             panel.stairs(shape, edges, color=colour(methods[label]), linewidth=1.1)
         panel.set_title(f"{task + 1}  {comparison.tasks[task]}", loc="left")
         panel.set_xlim(low, high)
-    what = "classes" if prototypes else "pictures"
+    what = "classes" if prototypes else "images"
     figure.supxlabel("distance to the class text (1 − cosine; lower is better)", fontsize=8, color=QUIET)
     figure.supylabel(f"share of {what}", fontsize=8, color=QUIET)
     _legend(figure, [group for group in comparison.groups if group.label in pair], methods, filled=True)

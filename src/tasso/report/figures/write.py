@@ -114,11 +114,11 @@ def of_distances(
     """Histograms and boxes of the distances to the class texts, these two methods over each other."""
     who = " and ".join(f"{label} ({count_of(found.runs[label], 'run')})" for label in pair)
     for prototypes in (False, True):
-        kind = "classes" if prototypes else "pictures"
+        kind = "classes" if prototypes else "images"
         what = (
-            "class texts and the mean embedding of each class's test pictures, one distance a class"
+            "class texts and the mean embedding of each class's test images, one distance a class"
             if prototypes
-            else "each test picture and the text of its own class"
+            else "each test image and the text of its own class"
         )
         shared = f"between {what}, after the last task on {comparison.name}: {who}"
         yield Figure(

@@ -40,7 +40,7 @@ class Evidence:
         return self.runs.get((plan, row), {})
 
     def name_of(self, plan: str, row: str) -> str:
-        """A row's label, with what stands in for a part of its method: `GIFT, retrieved pictures`."""
+        """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
         parts = dict.fromkeys(part for run in self.of(plan, row).values() if (part := stand_in(run)))
         return ", ".join([row, *parts])
 
@@ -50,7 +50,7 @@ class Evidence:
         return list(dict.fromkeys(name for name, (_, row) in zip(names, self.runs, strict=True) if name != row))
 
     def shows_replay(self, row: str) -> bool:
-        """Is a row not what its method would do? On atlas, GIFT's pictures come from the code that draws the tasks."""
+        """Is a row not what its method would do? On atlas, GIFT's images come from the code that draws the tasks."""
         drawn = self.setup.by_method.get("gift", {}).get("method.generator") == "atlas"
         return row == "GIFT" and drawn and self.setup.benchmark == "atlas"
 
@@ -134,7 +134,7 @@ def gather(plans: Sequence[Plan], setup: Setup, folder: Path, names: Names | Non
 
 
 def stand_in(run: RunResult) -> str:
-    """What a run's label says after the method and its options: `GIFT (images 8), retrieved pictures`."""
+    """What a run's label says after the method and its options: `GIFT (images 8), retrieved images`."""
     found = re.fullmatch(r"[^,(]*(?:\(.*\))?(?:, (.*))?", run.label)
     return (found[1] or "") if found else ""
 

@@ -27,8 +27,8 @@ from tasso.report.tables import Cell, Column, Row, Table, count_of
 
 log = logging.getLogger("tasso")
 AS_GOOD_AS_REPLAY = (
-    "GIFT's pictures come from the code that draws the tasks themselves: it learns earlier tasks again from new "
-    "pictures of them, which no generator could give it. Its row shows replay rather than GIFT, and the verdict leaves "
+    "GIFT's images come from the code that draws the tasks themselves: it learns earlier tasks again from new "
+    "images of them, which no generator could give it. Its row shows replay rather than GIFT, and the verdict leaves "
     "it out."
 )
 
@@ -54,7 +54,7 @@ def write(
         runs: folder that holds the runs, each under its job's name; `runs` in `out` if none is named.
         names: what the runs are called, where that is written down (`record.read_record`).
         figures: draw figures; without matplotlib there are none, and the report says so.
-        gallery: pictures for the page.
+        gallery: images for the page.
         lead: what the page says first, from the runs it draws.
     """
     every = {**PLANS, **{plan.name: plan for plan in plans}}

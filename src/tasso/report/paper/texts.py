@@ -1,4 +1,4 @@
-"""Distances between class texts and pictures after the last task: what the runs of TASSO and SnD have kept."""
+"""Distances between class texts and images after the last task: what the runs of TASSO and SnD have kept."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tasso.report.alignment import Distances
 from tasso.report.collect import RunResult
 from tasso.report.paper.evidence import Evidence
 
-Level = Literal["classes", "pictures"]
-LEVELS: tuple[Level, ...] = ("classes", "pictures")
+Level = Literal["classes", "images"]
+LEVELS: tuple[Level, ...] = ("classes", "images")
 SEQUENCE = "S1"
 
 
 def middle(distances: Distances, level: Level) -> float | None:
-    """The median distance: over the classes, text against mean picture, as the paper draws it; or over pictures."""
-    if level == "pictures":
+    """The median distance: over the classes, text against mean image, as the paper draws it; or over images."""
+    if level == "images":
         return distances.quantiles[2]
     return median(distances.prototypes) if distances.prototypes else None
 

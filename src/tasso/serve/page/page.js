@@ -3,7 +3,7 @@
 const byId = (id) => document.getElementById(id);
 const file = byId("file"), task = byId("task"), names = byId("names"), preview = byId("preview");
 let about = null;
-let picture = null;
+let image = null;
 let request = null; // the latest question; answers to earlier ones are not shown
 
 function make(kind, text, className) {
@@ -73,13 +73,13 @@ function show(answer) {
 }
 
 async function ask() {
-  if (!picture || !about) return;
+  if (!image || !about) return;
   if (chosen() === "names" && !names.value.trim()) {
     say("Type one class name or more, separated by commas.");
     return;
   }
-  if (picture.size > about.most_bytes) {
-    refuse(`${picture.name || "the file"} is larger than the ${mebibytes()} that are allowed.`);
+  if (image.size > about.most_bytes) {
+    refuse(`${image.name || "the file"} is larger than the ${mebibytes()} that are allowed.`);
     return;
   }
   request?.abort();
@@ -87,7 +87,7 @@ async function ask() {
   document.body.classList.add("busy");
   say("Looking …");
   try {
-    const response = await fetch(`classify?${question()}`, { method: "POST", body: picture, signal: mine.signal });
+    const response = await fetch(`classify?${question()}`, { method: "POST", body: image, signal: mine.signal });
     const answer = await response.json();
     if (mine !== request) return;
     if (response.ok) show(answer);
@@ -110,10 +110,10 @@ function mebibytes() {
 
 function take(files) {
   if (!files.length) return;
-  picture = files[0];
+  image = files[0];
   if (preview.src) URL.revokeObjectURL(preview.src);
-  preview.src = URL.createObjectURL(picture);
-  preview.alt = `The picture ${picture.name || "that was pasted"}`;
+  preview.src = URL.createObjectURL(image);
+  preview.alt = `The image ${image.name || "that was pasted"}`;
   preview.hidden = false;
   byId("invitation").hidden = true;
   ask();
@@ -122,7 +122,7 @@ function take(files) {
 // What the browser cannot show, the server may still read (TIFF): then there is only the name.
 preview.addEventListener("error", () => {
   preview.hidden = true;
-  byId("invitation").textContent = picture.name;
+  byId("invitation").textContent = image.name;
   byId("invitation").hidden = false;
 });
 

@@ -1,4 +1,4 @@
-"""The claim on class texts and pictures."""
+"""The claim on class texts and images."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tasso.report.significance import LEVEL, sign_flip_p
 from tasso.report.tables import fixed
 
 WON, OF = 7, 8  # in the paper's text; only on Food-101 SnD is slightly closer
-_WORDS = {"classes": "class text to the mean of its pictures", "pictures": "picture to its class text"}
+_WORDS = {"classes": "class text to the mean of its images", "images": "image to its class text"}
 
 
 def closer_to_the_texts(evidence: Evidence, published: Published) -> Verdict:
-    """After the last task of S1, pictures lie closer to the texts of their classes with TASSO than with SnD.
+    """After the last task of S1, images lie closer to the texts of their classes with TASSO than with SnD.
 
     The measure is the paper's: for each data set the median over classes of the distance between the text and the mean
-    of its pictures, mean over the seeds that both have. Holds if TASSO is closer on seven of eight data sets, as in the
+    of its images, mean over the seeds that both have. Holds if TASSO is closer on seven of eight data sets, as in the
     paper, and the sign-flip test over the data sets' leads reaches 5 %. Does not hold if it is closer on fewer, even
     when those lost by less than two standard errors over seeds (three seeds or more) are counted as won. Too close to
-    tell in between. Distances of single pictures are shown, not judged.
+    tell in between. Distances of single images are shown, not judged.
     """
-    claim = f"Pictures lie closer to their class texts than with SnD on {WON} of {OF} data sets (last step of S1)"
+    claim = f"Images lie closer to their class texts than with SnD on {WON} of {OF} data sets (last step of S1)"
     texts = gathered(evidence)
     judged = texts.leads("classes")
     if len(judged) < OF:

@@ -81,7 +81,7 @@ def matrix_tables(plan: Plan, evidence: Evidence, published: Published) -> Table
 
 
 def data_set_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
-    """Classes and pictures of the benchmark at hand, and of the paper's."""
+    """Classes and images of the benchmark at hand, and of the paper's."""
     benchmark = BENCHMARKS[evidence.setup.benchmark]
     printed = published.table("datasets")
     columns = [Column("Data set", numeric=False), Column("Classes"), Column("Training"), Column("Test")]

@@ -1,4 +1,4 @@
-"""How far class texts and pictures lie apart after the last task."""
+"""How far class texts and images lie apart after the last task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasso.report.paper.texts import LEVELS, SEQUENCE, gathered, mean_leads, med
 from tasso.report.tables import ZERO_SHOT, Cell, Column, Row, Table, count_of
 
 DIGITS = 4
-_WORDS = {"classes": "class means", "pictures": "pictures"}
+_WORDS = {"classes": "class means", "images": "images"}
 
 
 def alignment_tables(plan: Plan, evidence: Evidence, published: Published) -> Tables:
@@ -36,7 +36,7 @@ def alignment_tables(plan: Plan, evidence: Evidence, published: Published) -> Ta
     rows = [Row((Cell(task), *(column[number] for column in grid))) for number, task in enumerate(tasks)]
     notes = [
         f"Medians of 1 − cosine after the last task of {SEQUENCE}; lower is closer. Class means: the text of a class "
-        "against the mean of its test pictures, as the paper draws it. Pictures: each test picture against the text of "
+        "against the mean of its test images, as the paper draws it. Images: each test image against the text of "
         "its class.",
     ]
     counts = sorted({len(texts.ours), len(texts.theirs)})

@@ -1,4 +1,4 @@
-"""Files that are no pictures, or that nobody should open."""
+"""Files that are no images, or that nobody should open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from bad_inputs.case import Bad
-from bad_inputs.world import OWN, noise, picture
+from bad_inputs.world import OWN, image, noise
 
 CLASSIFY = ("classify", "run", "--device", "cpu", "--unreadable", "error")
 
@@ -48,7 +48,7 @@ def flipped(content: bytes, place: int) -> bytes:
 # Name, what it is, file name, content.
 FILES: list[tuple[str, str, str, bytes | Callable[[Path], object]]] = [
     ("empty", "no bytes at all", "x.jpg", b""),
-    ("text", "text called .jpg", "x.jpg", b"this is not a picture\n"),
+    ("text", "text called .jpg", "x.jpg", b"this is not an image\n"),
     ("html", "a page called .png", "x.png", b"<!doctype html><html><body>404</body></html>"),
     ("svg", "an SVG called .png", "x.png", b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'),
     ("pdf", "a PDF called .jpg", "x.jpg", b"%PDF-1.4\n1 0 obj\n<<>>\nendobj\n%%EOF\n"),
@@ -73,8 +73,8 @@ FILES: list[tuple[str, str, str, bytes | Callable[[Path], object]]] = [
     ("folder", "a folder called x.png", "x.png", lambda path: path.mkdir()),
     ("link-loop", "a link to itself", "x.png", lambda path: path.symlink_to(path.name)),
     ("link-nowhere", "a link to nothing", "x.png", lambda path: path.symlink_to("nothing.png")),
-    ("newline-name", "a damaged picture with a line break in its name", "a\nb.png", b"no"),
-    ("emoji-name", "a damaged picture with an emoji in its name", "🐦.png", b"no"),
+    ("newline-name", "a damaged image with a line break in its name", "a\nb.png", b"no"),
+    ("emoji-name", "a damaged image with an emoji in its name", "🐦.png", b"no"),
 ]  # fmt: skip
 
 
@@ -90,30 +90,30 @@ def seen(name: str, what: str, file: str, content: bytes | Callable[[Path], obje
         put(file, content)(place)
 
     says = r"in/" + file.replace(".", r"\.")
-    return Bad(f"picture/{name}", what, (*CLASSIFY, f"in/{file}"), says, make, ("model", "run"))
+    return Bad(f"image/{name}", what, (*CLASSIFY, f"in/{file}"), says, make, ("model", "run"))
 
 
 def learned(name: str, what: str, content: bytes, file: str = "2.png") -> Bad:
     """The same in an own task: found before anything is learned, or at the latest when it is read."""
     return Bad(
-        f"picture/learned-{name}", f"{what}, in an own task", (*OWN, "--tasks", "birds=birds", "--pack-dir", "packs"),
-        rf"birds.*owl/{file}.*not a readable picture", lambda p: (p / "birds/owl" / file).write_bytes(content),
+        f"image/learned-{name}", f"{what}, in an own task", (*OWN, "--tasks", "birds=birds", "--pack-dir", "packs"),
+        rf"birds.*owl/{file}.*not a readable image", lambda p: (p / "birds/owl" / file).write_bytes(content),
         ("model", "birds"), leaves=("packs",),
     )  # fmt: skip
 
 
 CASES = [
     *(seen(*about) for about in FILES),
-    Bad("picture/forbidden", "a picture that may not be read", (*CLASSIFY, "x.png"), r"x\.png: .*[Pp]ermission denied",
-        lambda p: [picture().save(p / "x.png"), (p / "x.png").chmod(0)], ("model", "run"), only_users=True),
-    Bad("picture/nowhere", "a picture that is not there", (*CLASSIFY, "no.png"), r"no\.png: no such file or folder", needs=("model", "run")),
-    Bad("picture/pattern", "a pattern that fits nothing", (*CLASSIFY, "*.jpg"), r"\*\.jpg: no such file or folder, and no file fits", needs=("model", "run")),
-    Bad("picture/empty-folder", "a folder without pictures", (*CLASSIFY, "run"), r"run: no pictures in there", needs=("model", "run")),
+    Bad("image/forbidden", "an image that may not be read", (*CLASSIFY, "x.png"), r"x\.png: .*[Pp]ermission denied",
+        lambda p: [image().save(p / "x.png"), (p / "x.png").chmod(0)], ("model", "run"), only_users=True),
+    Bad("image/nowhere", "an image that is not there", (*CLASSIFY, "no.png"), r"no\.png: no such file or folder", needs=("model", "run")),
+    Bad("image/pattern", "a pattern that fits nothing", (*CLASSIFY, "*.jpg"), r"\*\.jpg: no such file or folder, and no file fits", needs=("model", "run")),
+    Bad("image/empty-folder", "a folder without images", (*CLASSIFY, "run"), r"run: no images in there", needs=("model", "run")),
     learned("empty", "no bytes at all", b""),
     learned("truncated", "half a PNG", encoded("PNG")[:5000]),
     learned("text", "text called .png", b"no"),
     learned("bomb", "a PNG that declares 50 000 × 50 000 pixels", png_of_size(50_000, 50_000)),
-    Bad("picture/learned-unpacked", "half a PNG in an own task, without packs", (*OWN, "--tasks", "birds=birds"),
-        r"birds/owl/1\.png: not a readable picture", lambda p: (p / "birds/owl/1.png").write_bytes(encoded("PNG")[:5000]),
+    Bad("image/learned-unpacked", "half a PNG in an own task, without packs", (*OWN, "--tasks", "birds=birds"),
+        r"birds/owl/1\.png: not a readable image", lambda p: (p / "birds/owl/1.png").write_bytes(encoded("PNG")[:5000]),
         ("model", "birds"), leaves=("out",)),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Atlas pictures as a user would have them: plain folders, tables, shards."""
+"""Atlas images as a user would have them: plain folders, tables, shards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasso.data import atlas
 SIZE = 16
 
 
-def picture(domain: str, label: int, index: int) -> Image.Image:
+def image(domain: str, label: int, index: int) -> Image.Image:
     return Image.fromarray(atlas.render(domain, label, index, split="train", size=SIZE))
 
 
@@ -27,7 +27,7 @@ def write_folder(
     folder: Path,
     domain: str,
     classes: int = 3,
-    pictures: int = 5,
+    images: int = 5,
     name: Callable[[str], str] = directory_name,
     splits: tuple[str, ...] = ("",),
 ) -> Path:
@@ -36,8 +36,8 @@ def write_folder(
         for label, class_name in enumerate(atlas.DOMAINS[domain].class_names[:classes]):
             place = folder / split / name(class_name)
             place.mkdir(parents=True, exist_ok=True)
-            for index in range(pictures):
-                picture(domain, label, number * pictures + index).save(place / f"{index}.png")
+            for index in range(images):
+                image(domain, label, number * images + index).save(place / f"{index}.png")
     return folder
 
 
@@ -60,7 +60,7 @@ def write_shard(file: Path, samples: dict[str, dict[str, bytes]]) -> Path:
 
 def png(domain: str, label: int, index: int) -> bytes:
     stored = io.BytesIO()
-    picture(domain, label, index).save(stored, "PNG")
+    image(domain, label, index).save(stored, "PNG")
     return stored.getvalue()
 
 
@@ -72,7 +72,7 @@ def write_coop(folder: Path, domain: str, classes: int = 3) -> Path:
             for index in range(2):
                 path = f"{name.replace(' ', '_')}_{split}_{index}.png"
                 (folder / "images").mkdir(parents=True, exist_ok=True)
-                picture(domain, label, 10 * number + index).save(folder / "images" / path)
+                image(domain, label, 10 * number + index).save(folder / "images" / path)
                 lists.setdefault(split, []).append([path, label, name.replace(" ", "_")])
     file = folder / f"split_zhou_{domain}.json"
     file.write_text(json.dumps(lists))
