@@ -103,8 +103,8 @@ def test_json_is_what_python_says(run_folder: Path, images: Path, capsys: pytest
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["image"] for line in lines] == files
     run = tasso.load(run_folder)
-    for line, guesses in zip(lines, run.classify(files, task="dtd", top=9), strict=True):
-        assert line["predictions"] == [guess.to_dict() for guess in guesses]
+    for line, predictions in zip(lines, run.classify(files, task="dtd", top=9), strict=True):
+        assert line["predictions"] == [guess.to_dict() for guess in predictions]
         assert {guess["task"] for guess in line["predictions"]} == {"dtd"}
         assert sum(guess["probability"] for guess in line["predictions"]) == pytest.approx(1, abs=1e-5)
     with pytest.raises(SystemExit):
@@ -112,23 +112,23 @@ def test_json_is_what_python_says(run_folder: Path, images: Path, capsys: pytest
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [set(line) for line in lines].count({"image", "error"}) == 1
     named = [line["predictions"] for line in lines if "predictions" in line]
-    assert {len(guesses) for guesses in named} == {1}
-    assert all(guesses[0]["task"] is None and guesses[0]["class"].endswith("thing") for guesses in named)
+    assert {len(predictions) for predictions in named} == {1}
+    assert all(predictions[0]["task"] is None and predictions[0]["class"].endswith("thing") for predictions in named)
 
 
 def test_the_model_after_each_task_and_before_all(run_folder: Path, tiny_model: str) -> None:
     image = draw(1, 5)
 
     def shares(**options: Any) -> list[float]:
-        guesses = tasso.load(run_folder, **options).classify(image, top=6)[0]
-        return [guess.probability for guess in sorted(guesses, key=lambda guess: (guess.task, guess.class_name))]
+        predictions = tasso.load(run_folder, **options).classify(image, top=6)[0]
+        return [guess.probability for guess in sorted(predictions, key=lambda guess: (guess.task, guess.class_name))]
 
     before, first, last = shares(after="0"), shares(after="dtd"), shares()
     assert shares(after="1") == first
     assert shares(after="eurosat", device="cpu") == last
     assert before != first != last != before
     run = Run(run_folder)
-    assert [(task, guesser.guess([_pixels(image)], run.candidates(), 6)[0][0].probability) for task, guesser
+    assert [(task, predictor.predict([_pixels(image)], run.candidates(), 6)[0][0].probability) for task, predictor
             in run.stages()] == [(None, max(before)), ("dtd", max(first)), ("eurosat", max(last))]  # fmt: skip
     with pytest.raises(ConfigError, match="learned no task 'pets'"):
         shares(after="pets")
@@ -147,10 +147,10 @@ def test_models_with_modules_of_their_own_stand_side_by_side(quick: dict[str, An
 
     run = tasso.learn(**{**quick, "method": options_for("moe-adapters"), "steps": 2})
     image, among = _pixels(draw(1, 5)), run.candidates()
-    found = {task: guesser.guess([image], among, 6)[0] for task, guesser in run.stages()}
-    for task, guesses in found.items():
+    found = {task: predictor.predict([image], among, 6)[0] for task, predictor in run.stages()}
+    for task, predictions in found.items():
         expected = tasso.load(run.folder.path, after=task or "0").classify(image, top=6)[0]
-        assert guesses == expected, task
+        assert predictions == expected, task
     assert list(found) == [None, "dtd", "eurosat"]
 
 

@@ -36,7 +36,7 @@ def test_changed_text_tower_needs_forgetting(tiny_clip: Clip) -> None:
     before = tiny_clip.class_embeddings(NAMES, ("{}",))
     with torch.no_grad():
         tiny_clip.model.token_embedding.weight.mul_(-1)
-    tiny_clip.forget_texts()
+    tiny_clip.clear_text_cache()
     assert not torch.allclose(before, tiny_clip.class_embeddings(NAMES, ("{}",)))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tasso.config import from_dict
 from tasso.data import ImageSet, Source, Task, load_sequence
 from tasso.data.catalogue import first_of_each
-from tasso.distributed import ALONE
+from tasso.distributed import SINGLE_PROCESS
 from tasso.evaluation.accuracy import accuracy_rows
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
@@ -30,7 +30,7 @@ class AxisClip:
     def __init__(self) -> None:
         self.model = nn.Identity()
         self.batches: list[int] = []
-        self.processes = ALONE
+        self.distributed = SINGLE_PROCESS
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         return torch.stack([dict(zip("xyzuv", torch.eye(5), strict=True))[name] for name in class_names])

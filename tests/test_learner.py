@@ -322,10 +322,10 @@ def test_classify(quick: dict[str, Any], tmp_path: Path) -> None:
     run = tasso.learn(**quick)
     image = draw(1, 77)
     image.save(tmp_path / "one.png")
-    guesses = run.classify([tmp_path / "one.png", image, np.asarray(image)], top=3)
-    assert [len(g) for g in guesses] == [3, 3, 3]
-    assert guesses[0] == guesses[1] == guesses[2]
-    assert guesses[0][0].probability >= guesses[0][1].probability
+    predictions = run.classify([tmp_path / "one.png", image, np.asarray(image)], top=3)
+    assert [len(g) for g in predictions] == [3, 3, 3]
+    assert predictions[0] == predictions[1] == predictions[2]
+    assert predictions[0][0].probability >= predictions[0][1].probability
     assert {g.task for g in run.classify(image, task="dtd", top=9)[0]} == {"dtd"}
     open_words = run.classify(image, classes=["red thing", "blue thing"], top=2)[0]
     assert sum(g.probability for g in open_words) == pytest.approx(1)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tasso.data.images import Seen
-from tasso.distributed import ALONE
+from tasso.data.images import ImageBatch
+from tasso.distributed import SINGLE_PROCESS
 from tasso.methods import Batch
 from tasso.methods.losses import cross_entropy, distance, geodesic_distance, squared_l2
 from tasso.methods.subspace import inside, orthonormal, outside, spanning
@@ -29,15 +29,17 @@ class Same(Clip):
 
     def __init__(self) -> None:
         """There is no model inside."""
-        self.processes, self.compiled = ALONE, False
+        self.distributed, self.compiled = SINGLE_PROCESS, False
 
     def _encode_own_images(self, pixels: Tensor) -> Tensor:
         return pixels
 
 
-def seen(features: Tensor, labels: Tensor | None = None) -> Seen:
+def seen(features: Tensor, labels: Tensor | None = None) -> ImageBatch:
     places = np.arange(len(features))
-    return Seen(features, places, torch.zeros(len(features)) if labels is None else labels, torch.from_numpy(places))
+    return ImageBatch(
+        features, places, torch.zeros(len(features)) if labels is None else labels, torch.from_numpy(places)
+    )
 
 
 def golden_method(case: dict[str, Tensor], **options: object) -> Tasso:
@@ -47,7 +49,7 @@ def golden_method(case: dict[str, Tensor], **options: object) -> Tasso:
     method.class_embeddings = case["text_features"]
     method.scale = float(case["logit_scale"])
     method.A = nn.Parameter(case["A"].clone())
-    method.teacher = SimpleNamespace(begin_images=lambda _: lambda: case["teacher_reference"])  # type: ignore[assignment]
+    method.teacher = SimpleNamespace(encode_async=lambda _: lambda: case["teacher_reference"])  # type: ignore[assignment]
     return method
 
 

@@ -124,9 +124,11 @@ def test_both_settings_are_complete_and_every_checkpoint_can_be_evaluated(quick:
 
 def test_what_was_learned_can_be_used_and_exported(quick: dict[str, Any], name: str, tmp_path: Path) -> None:
     run = tasso.learn(**{**quick, "method": options_for(name)})
-    guesses = tasso.load(run.folder.path).classify([draw(label, 1000 + label) for label in range(3)], task="dtd", top=3)
-    assert [len(guess) for guess in guesses] == [3, 3, 3]
-    assert all(sum(g.probability for g in guess) == pytest.approx(1, abs=1e-5) for guess in guesses)
+    predictions = tasso.load(run.folder.path).classify(
+        [draw(label, 1000 + label) for label in range(3)], task="dtd", top=3
+    )
+    assert [len(guess) for guess in predictions] == [3, 3, 3]
+    assert all(sum(g.probability for g in guess) == pytest.approx(1, abs=1e-5) for guess in predictions)
     words = ["export", "--run", str(run.folder.path), "--out", str(tmp_path / "exported")]
     if not METHODS[name].plain_model:
         with pytest.raises(SystemExit):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tasso.config import from_dict
-from tasso.distributed import ALONE, Processes, check_divisible
+from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible
 from tasso.errors import ConfigError, RunError
 from tasso.methods import METHODS
 from tasso.training.learner import Learner, learn, resolve
@@ -30,18 +30,18 @@ import json, sys, torch
 torch.set_num_threads(1)
 from tasso.config import from_dict
 from tasso.training.learner import Learner, resolve
-from tasso.distributed import processes
+from tasso.distributed import init_distributed
 from tasso.training.run_folder import RunFolder
-among = processes(torch.device("cpu"))
+distributed = init_distributed(torch.device("cpu"))
 jobs = json.load(open(sys.argv[1]))
 found = {}
 for name, options in jobs.items():
     config, method = resolve(from_dict(options))
-    folder = RunFolder(config.out, writes=among.first)
-    if among.first:
+    folder = RunFolder(config.out, writes=distributed.is_main)
+    if distributed.is_main:
         folder.checkpoints.mkdir(parents=True)
-    among.wait()
-    learner = Learner(config, method, folder, among=among)
+    distributed.barrier()
+    learner = Learner(config, method, folder, distributed=distributed)
     learner._learn_task(0)
     training = learner.begin(1)
     losses = []
@@ -54,8 +54,8 @@ for name, options in jobs.items():
     weights = sum(float(p.double().abs().sum()) for p in learner.clip.model.parameters())
     rows = learner._evaluate("test")
     found[name] = {"losses": losses, "gradients": gradients, "weights": weights, "mtil": rows.mtil, "mcil": rows.mcil}
-json.dump(found, open(f"{sys.argv[3]}-{among.rank}.json", "w"))
-among.wait()
+json.dump(found, open(f"{sys.argv[3]}-{distributed.rank}.json", "w"))
+distributed.barrier()
 """
 
 
@@ -148,27 +148,27 @@ def test_a_run_of_two_goes_on_as_a_run_of_one(quick: dict[str, Any], tmp_path: P
 
 
 def test_parts_of_a_batch() -> None:
-    assert [Processes(rank, 4).part(8) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 8)]
-    assert ALONE.part(5) == slice(0, 5)
-    check_divisible({"batch_size": 8}, Processes(0, 4))
+    assert [Distributed(rank, 4).part(8) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 8)]
+    assert SINGLE_PROCESS.part(5) == slice(0, 5)
+    check_divisible({"batch_size": 8}, Distributed(0, 4))
     with pytest.raises(ConfigError, match=r"batch_size: must be a multiple of the number of processes \(3\), not 8"):
-        check_divisible({"batch_size": 8}, Processes(0, 3))
+        check_divisible({"batch_size": 8}, Distributed(0, 3))
 
 
 def test_alone_nothing_is_done() -> None:
     tensor = torch.randn(3, requires_grad=True)
-    assert ALONE.gather(tensor) is tensor
-    ALONE.average([tensor])
-    ALONE.wait()
-    ALONE.check_same({"a": tensor}, "test")
-    assert ALONE.any(True, torch.device("cpu"))
-    assert not ALONE.any(False, torch.device("cpu"))
+    assert SINGLE_PROCESS.gather(tensor) is tensor
+    SINGLE_PROCESS.average([tensor])
+    SINGLE_PROCESS.wait()
+    SINGLE_PROCESS.check_same({"a": tensor}, "test")
+    assert SINGLE_PROCESS.any(True, torch.device("cpu"))
+    assert not SINGLE_PROCESS.any(False, torch.device("cpu"))
 
 
 def test_batches_are_split_once(quick: dict[str, Any]) -> None:
     config, method = resolve(from_dict({**quick, "accumulate": 2}))
     with pytest.raises(ConfigError, match="accumulate: must be 1 with several processes"):
-        Learner(config, method, RunFolder(config.out), among=Processes(0, 2))
+        Learner(config, method, RunFolder(config.out), distributed=Distributed(0, 2))
 
 
 def test_models_that_differ_are_noticed(tmp_path: Path) -> None:
@@ -176,15 +176,15 @@ def test_models_that_differ_are_noticed(tmp_path: Path) -> None:
     script.write_text(
         "import torch\n"
         "from tasso.errors import RunError\n"
-        "from tasso.distributed import processes\n"
-        "among = processes(torch.device('cpu'))\n"
+        "from tasso.distributed import init_distributed\n"
+        "distributed = init_distributed(torch.device('cpu'))\n"
         "same = {'A': torch.ones(3)}\n"
-        "among.check_same(same, 'before')\n"
+        "distributed.check_equal(same, 'before')\n"
         "try:\n"
-        "    among.check_same({**same, 'U': torch.ones(3) * among.rank}, 'task one')\n"
+        "    distributed.check_equal({**same, 'U': torch.ones(3) * distributed.rank}, 'task one')\n"
         "except RunError as error:\n"
-        "    open(f'{__file__}.{among.rank}', 'w').write(str(error))\n"
-        "among.wait()\n"
+        "    open(f'{__file__}.{distributed.rank}', 'w').write(str(error))\n"
+        "distributed.barrier()\n"
     )
     ended = together(script)
     assert ended.returncode == 0, ended.stderr[-2000:]

@@ -29,8 +29,8 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     text = said.text
     assert "pets: 3 classes, 15 images; none are for testing, so 20 % of each class are held back (3)" in text
     assert "on cpu; steps: pets 3, food 3" in text, "how much there is to do"
-    assert "zero-shot, right in % (MTIL): pets " in text, "which number is which"
-    assert "after food, right in % (MTIL): pets " in text
+    assert "zero-shot, accuracy (%), MTIL: pets " in text, "which number is which"
+    assert "after food, accuracy (%), MTIL: pets " in text
     assert f"next: tasso classify {out} IMAGE" in text
     longer = f"land={write_folder(tmp_path / 'land', 'land')}"
     said.clear()

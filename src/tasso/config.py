@@ -192,7 +192,7 @@ def read_templates(template: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def known(value: T | None) -> T:
+def unwrap(value: T | None) -> T:
     """A value that `RunConfig.resolved` has filled in."""
     assert value is not None, "the configuration has not been resolved"
     return value

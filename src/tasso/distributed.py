@@ -21,63 +21,63 @@ from tasso.errors import ConfigError, RunError
 
 
 @dataclass(frozen=True)
-class Processes:
+class Distributed:
     """This process among its fellows. Alone, everything here does nothing."""
 
     rank: int = 0
-    count: int = 1
+    world_size: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Is this the one that writes?"""
         return self.rank == 0
 
-    def part(self, length: int) -> slice:
+    def shard(self, length: int) -> slice:
         """This process's share of a batch."""
-        size = length // self.count
+        size = length // self.world_size
         return slice(self.rank * size, (self.rank + 1) * size)
 
     def gather(self, features: Tensor) -> Tensor:
         """The rows of all processes, in the order of their ranks; gradients flow back to each one's own."""
-        if self.count == 1:
+        if self.world_size == 1:
             return features
         gathered: Tensor = _Gather.apply(features, self)
         return gathered
 
-    def average(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce_mean(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their mean over all processes, in one message for each kind of number."""
-        if self.count == 1:
+        if self.world_size == 1:
             return
         for dtype in {tensor.dtype for tensor in tensors}:
             some = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.reshape(-1) for tensor in some])
             dist.all_reduce(flat)
-            flat /= self.count
+            flat /= self.world_size
             for tensor, mean in zip(some, torch.split(flat, [t.numel() for t in some]), strict=True):
                 tensor.copy_(mean.view_as(tensor))
 
-    def share(self, tensor: Tensor, owner: int) -> Tensor:
+    def broadcast(self, tensor: Tensor, owner: int) -> Tensor:
         """The owner's values, on all processes; the others give a tensor of the same shape."""
-        if self.count > 1:
+        if self.world_size > 1:
             dist.broadcast(tensor, owner)
         return tensor
 
     def any(self, flag: bool, device: torch.device) -> bool:
         """Does any process say so?"""
-        if self.count == 1:
+        if self.world_size == 1:
             return flag
         said = torch.tensor(float(flag), device=device)
         dist.all_reduce(said, dist.ReduceOp.MAX)
         return bool(said)
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until all have come this far."""
-        if self.count > 1:
+        if self.world_size > 1:
             dist.barrier()
 
-    def check_same(self, tensors: Mapping[str, Tensor], when: str) -> None:
+    def check_equal(self, tensors: Mapping[str, Tensor], when: str) -> None:
         """Raise a RunError unless these tensors are the same in all processes."""
-        if self.count == 1:
+        if self.world_size == 1:
             return
         sums = torch.stack([t.detach().double().sum() for t in tensors.values()])
         low, high = sums.clone(), sums.clone()
@@ -88,39 +88,41 @@ class Processes:
                 raise RunError(f"{when}: {name} differs between the processes, so they would learn different models")
 
 
-ALONE = Processes()
+SINGLE_PROCESS = Distributed()
 
 
-def processes(device: torch.device) -> Processes:
+def init_distributed(device: torch.device) -> Distributed:
     """The fellows that torchrun has started with this process, or none."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
-        return ALONE
+        return SINGLE_PROCESS
     if not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(dist.destroy_process_group)  # threads that still talk would end the process with an abort
-    return Processes(dist.get_rank(), dist.get_world_size())
+    return Distributed(dist.get_rank(), dist.get_world_size())
 
 
-def check_divisible(sizes: Mapping[str, int], among: Processes) -> None:
+def check_divisible(sizes: Mapping[str, int], distributed: Distributed) -> None:
     """Batches must fall into equal parts, or the mean over parts would not be that of the whole."""
     for key, size in sizes.items():
-        if size % among.count:
-            raise ConfigError(f"{key}: must be a multiple of the number of processes ({among.count}), not {size}")
+        if size % distributed.world_size:
+            raise ConfigError(
+                f"{key}: must be a multiple of the number of processes ({distributed.world_size}), not {size}"
+            )
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, features: Tensor, among: Processes) -> Tensor:
-        ctx.among = among
-        parts = [torch.empty_like(features) for _ in range(among.count)]
+    def forward(ctx: Any, features: Tensor, distributed: Distributed) -> Tensor:
+        ctx.distributed = distributed
+        parts = [torch.empty_like(features) for _ in range(distributed.world_size)]
         dist.all_gather(parts, features.contiguous())
         return torch.cat(parts)
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
         # All processes have the same loss and gradients are averaged: each must answer for its part in full.
-        among: Processes = ctx.among
-        return among.count * outer[0][among.part(len(outer[0]))], None
+        distributed: Distributed = ctx.distributed
+        return distributed.world_size * outer[0][distributed.shard(len(outer[0]))], None

@@ -90,7 +90,7 @@ CASES = [
     classify("task", "a task that the run has not", r"task: this run has no task 'moon'. Tasks: dtd, eurosat", "--task", "moon"),
     classify("both", "a task and classes", r"classes: give either classes or a task", "--task", "dtd", "--classes", "a,b"),
     classify("classes", "no classes", r"classes: give at least one class name", "--classes", ","),
-    classify("top", "no guesses", r"top: must be at least 1, not 0", "--top", "0"),
+    classify("top", "no predictions", r"top: must be at least 1, not 0", "--top", "0"),
     classify("after", "a model that there is not", r"after: run has learned no task '9'", "--after", "9"),
     classify("device", "a device that there is not", r"device: 'tpu'", "--device", "tpu"),
     use("classify-no-run", "a folder that is no run", r"data: no results\.json here", "classify", "data", "x.png"),

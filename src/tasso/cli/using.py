@@ -38,7 +38,7 @@ def classify(words: list[str]) -> None:
     parser.add_argument("--task", type=str | None, default=None, help="choose among this task's classes [all tasks']")
     parser.add_argument("--classes", type=str | None, default=None, help="choose among these names, with commas")
     add_after(parser)
-    parser.add_argument("--top", type=int, default=5, help="guesses an image [5]")
+    parser.add_argument("--top", type=int, default=5, help="predictions an image [5]")
     parser.add_argument("--json", type=bool, default=False, help="print one JSON object an image")
     parser.add_argument(
         "--unreadable", type=Literal["skip", "error"], default="skip",

@@ -85,7 +85,7 @@ def candidates(
     return Candidates(tuple(tuple(learned[name]) for name in chosen), chosen)
 
 
-class Guesser:
+class Predictor:
     """A model with its prompts, and those that single tasks have for themselves."""
 
     def __init__(
@@ -93,15 +93,15 @@ class Guesser:
     ) -> None:
         self.inference, self.templates, self.own = inference, tuple(templates), dict(own or {})
 
-    def guess(self, images: Sequence[Array], among: Candidates, top: int = 1) -> list[list[Prediction]]:
+    def predict(self, images: Sequence[Array], among: Candidates, top: int = 1) -> list[list[Prediction]]:
         """The `top` likeliest classes of each image, the likeliest first."""
         if top < 1:
             raise ConfigError(f"top: must be at least 1, not {top}")
         size = 1 if self.inference.shares_decisions else BATCH
         parts = [images[start : start + size] for start in range(0, len(images), size)]
-        return [guess for part in parts for guess in self._guess_batch(part, among, top)]
+        return [guess for part in parts for guess in self._predict_batch(part, among, top)]
 
-    def _guess_batch(self, images: Sequence[Array], among: Candidates, top: int) -> list[list[Prediction]]:
+    def _predict_batch(self, images: Sequence[Array], among: Candidates, top: int) -> list[list[Prediction]]:
         names = [name for group in among.groups for name in group]
         owners = [task for task, group in zip(among.tasks, among.groups, strict=True) for _ in group]
         seen = torch.cat([self._view(image) for image in images])
@@ -125,27 +125,27 @@ class Guesser:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one file: guesses, or why there are none."""
+    """What came of one file: predictions, or why there are none."""
 
     file: Path
-    guesses: tuple[Prediction, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """For one line of JSON."""
         if self.error:
             return {"image": str(self.file), "error": self.error}
-        return {"image": str(self.file), "predictions": [guess.to_dict() for guess in self.guesses]}
+        return {"image": str(self.file), "predictions": [guess.to_dict() for guess in self.predictions]}
 
     def lines(self) -> list[str]:
         """For people."""
         if self.error:
             return [str(self.file), f"  {self.error}"]
-        return [str(self.file), *(f"  {guess}" for guess in self.guesses)]
+        return [str(self.file), *(f"  {guess}" for guess in self.predictions)]
 
 
 def answers(
-    guesser: Guesser, files: Sequence[Path], among: Candidates, top: int, pool: ThreadPoolExecutor, *, skip: bool
+    predictor: Predictor, files: Sequence[Path], among: Candidates, top: int, pool: ThreadPoolExecutor, *, skip: bool
 ) -> Iterator[Answer]:
     """One answer a file, in their order, batch by batch. A file that is no image is an error, or skipped."""
 
@@ -159,10 +159,10 @@ def answers(
         batch = files[start : start + BATCH]
         read_now = list(pool.map(read, batch))
         images = [image for image in read_now if not isinstance(image, DataError)]
-        guesses = iter(guesser.guess(images, among, top) if images else [])
+        predictions = iter(predictor.predict(images, among, top) if images else [])
         for file, image in zip(batch, read_now, strict=True):
             if not isinstance(image, DataError):
-                yield Answer(file, tuple(next(guesses)))
+                yield Answer(file, tuple(next(predictions)))
             elif skip:
                 yield Answer(file, error=str(image).removeprefix(f"{file}: "))
             else:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tasso.config import Protocol, check_types, coerce
 from tasso.data import ImageSet, Task
-from tasso.data.images import Pixels, Seen, View
+from tasso.data.images import ImageBatch, Pixels, View
 from tasso.errors import ConfigError
 from tasso.models.clip import Clip, mean_of_templates, prompts
 from tasso.models.inference import Inference
@@ -102,8 +102,8 @@ class Batch:
         others: those that the method asked for, by name.
     """
 
-    task: Seen
-    others: Mapping[str, Seen] = field(default_factory=dict)
+    task: ImageBatch
+    others: Mapping[str, ImageBatch] = field(default_factory=dict)
 
     def chunk(self, number: int, count: int) -> Batch:
         """The number-th of `count` equal parts, for gradient accumulation."""
@@ -203,7 +203,7 @@ class Method:
         """Words that tables must show, when something stands in for what the method's authors use."""
         return ""
 
-    def settle(self) -> None:
+    def resolve_auto(self) -> None:
         """Replace hyper-parameters that say `auto` by what that means on this machine."""
 
     def wants(self) -> tuple[Wanted, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.config import known, option, require
+from tasso.config import option, require, unwrap
 from tasso.data import ImageSet
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
@@ -109,7 +109,7 @@ class Gift(LogitDistillation):
         draws = np.random.default_rng((run.seed, index)).integers(len(pool), size=self.images)
         # As the code numbers them; its 42 is a seed. Generators take 63 bits.
         seeds = tuple((number + 100_000 * index + 10_000_000 * run.seed) % 2**63 for number in range(self.images))
-        return Request(tuple(pool[draw] for draw in draws), seeds, known(run.folder) / f"synthetic-{index + 1:02d}")
+        return Request(tuple(pool[draw] for draw in draws), seeds, unwrap(run.folder) / f"synthetic-{index + 1:02d}")
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
@@ -145,7 +145,7 @@ class Gift(LogitDistillation):
         if not self.consolidation:
             return {"kd": kd, "alignment": aligned}
         gradients = torch.autograd.grad(kd + aligned, self.weights, materialize_grads=True)
-        self.clip.processes.average(gradients)
+        self.clip.distributed.all_reduce_mean(gradients)
         importance = fisher_weights(gradients)
         return {
             # The gradients of both are known now: they travel with one of them and are not computed again.

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.config import known, option, require
+from tasso.config import option, require, unwrap
 from tasso.data import ImageSet, joined
 from tasso.data.images import Pixels
 from tasso.errors import RunError
@@ -134,7 +134,7 @@ class ICaRL(LogitDistillation):
         """Every task seen gets the same share of the memory; the earlier ones lose what was chosen last."""
         task = self.task
         share = self.memory // (task.index + 1)
-        features = self._features(known(task.train), f"choosing from {task.name}")
+        features = self._features(unwrap(task.train), f"choosing from {task.name}")
         labels = torch.from_numpy(task.seen[-1].train.labels).to(features.device)
         groups = labels if self.herding == "class" else torch.zeros_like(labels)
         self.exemplars[task.index] = choose_exemplars(features, groups, share).cpu()
@@ -148,7 +148,7 @@ class ICaRL(LogitDistillation):
         means = torch.zeros(len(seen.class_names), self.clip.dim, device=self.clip.device)
         if len(places):
             images = seen.train.subset(places)
-            features = self._features(known(self.task.read)(images, f"{seen.name} exemplars"), f"means of {seen.name}")
+            features = self._features(unwrap(self.task.read)(images, f"{seen.name} exemplars"), f"means of {seen.name}")
             means.index_add_(0, torch.from_numpy(images.labels).to(means.device), features)
         if bare := int((means == 0).all(-1).sum()):
             log.warning("task %s: %d classes have no exemplar, so no image is ever taken for one", seen.name, bare)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tasso.config import known, option, require
+from tasso.config import option, require, unwrap
 from tasso.errors import ConfigError, RunError
 from tasso.methods.base import Batch, Extras, Group, Method, RunInfo, TaskInfo, Towers, Wanted, register
 from tasso.methods.losses import cross_entropy
@@ -101,7 +101,7 @@ class MoEAdapters(Method):
             return "alexnet" if alexnet_file().is_file() else "clip"
         return self.selector_features
 
-    def settle(self) -> None:
+    def resolve_auto(self) -> None:
         self.selector_features = self._kind
 
     def wants(self) -> tuple[Wanted, ...]:
@@ -175,15 +175,15 @@ class MoEAdapters(Method):
         return {"ce": cross_entropy(features, texts, batch.task.labels, self.scale, self.label_smoothing)}
 
     def end_task(self) -> None:
-        self.adapters.end_task(self.freeze, self.clip.processes)
-        task, selector = self.task, known(self.selector)
+        self.adapters.end_task(self.freeze, self.clip.distributed)
+        task, selector = self.task, unwrap(self.selector)
         if task.index == 0:
             if self.run.reference:
                 images = self.run.reference()
                 selector.learn(PLAIN, images, self.reference_steps, _generator(task, 1), "reference")
             else:
                 log.info("moe-adapters: no reference images, so only the threshold tells what belongs to no task")
-        selector.learn(task.index, known(task.train), self.selector_steps, _generator(task, 2), task.name)
+        selector.learn(task.index, unwrap(task.train), self.selector_steps, _generator(task, 2), task.name)
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.adapters.state()
@@ -192,7 +192,7 @@ class MoEAdapters(Method):
         self.adapters.load_state(state)
 
     def lasting_state(self) -> dict[str, Tensor]:
-        selector = {f"{SELECTOR}{name}": tensor for name, tensor in known(self.selector).lasting_state().items()}
+        selector = {f"{SELECTOR}{name}": tensor for name, tensor in unwrap(self.selector).lasting_state().items()}
         return {"tasks": torch.tensor(self.adapters.learned), **self.adapters.lasting_state(), **selector}
 
     def load_lasting_state(self, state: Mapping[str, Tensor], where: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tasso.config import known, option, require
+from tasso.config import option, require, unwrap
 from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Wanted, numbers, register
 from tasso.methods.losses import Selection, cross_entropy, selected_distances, teacher_preference
 from tasso.models.clip import Clip, FrozenImageEncoder
@@ -62,12 +62,12 @@ class SelectAndDistill(Method):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         reference = batch.others["reference"].pixels
-        begun = [teacher.begin_images(reference) for teacher in dict.fromkeys((self.pretrained, self.previous))]
+        begun = [teacher.encode_async(reference) for teacher in dict.fromkeys((self.pretrained, self.previous))]
         features, student = self.clip.encode_together(batch.task.pixels, reference)
         taught = [wait() for wait in begun]
         pretrained, previous = taught[0], taught[-1]  # one and the same in the first task
         preference = teacher_preference(previous, pretrained, self.sharpness, self.threshold)
-        old, new = selected_distances(student, previous, pretrained, preference, known(self.selection))
+        old, new = selected_distances(student, previous, pretrained, preference, unwrap(self.selection))
         return {
             "ce": cross_entropy(features, self.class_embeddings, batch.task.labels, self.scale),
             "kd_previous": self.previous_weight * old,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from tasso.config import known, option, require
+from tasso.config import option, require, unwrap
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Extras, Group, Method, TaskInfo, Wanted, cosine, numbers, register
 from tasso.methods.losses import Angle, Distance, cross_entropy, distance
@@ -128,7 +128,7 @@ class Tasso(Method):
             features, student, teacher = self.clip.encode_images(batch.task.pixels), None, None
         else:  # one forward pass of the student over task and reference images
             reference = batch.others["reference"].pixels
-            taught = self.teacher.begin_images(reference)
+            taught = self.teacher.encode_async(reference)
             features, student = self.clip.encode_together(batch.task.pixels, reference)
             teacher = taught()
         # Some hundred tiny operations; the number of classes changes from task to task.
@@ -152,10 +152,10 @@ class Tasso(Method):
         if self.subspace_gradient == "projector":
             features = features.detach()
         texts = inside(self.class_embeddings, U)
-        return cross_entropy(inside(features, U), texts, labels, known(self.subspace_scale))
+        return cross_entropy(inside(features, U), texts, labels, unwrap(self.subspace_scale))
 
     def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
-        angle: Angle = known(self.angle)
+        angle: Angle = unwrap(self.angle)
         total = distance(student, teacher, self.kd_whole, angle)
         if U is not None:
             U = U if self.kd_trains_projector else U.detach()

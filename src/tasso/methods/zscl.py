@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tasso.config import option, require
-from tasso.data.images import Pixels, Seen, View
+from tasso.data.images import ImageBatch, Pixels, View
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
 from tasso.methods.distillation import LogitDistillation
@@ -93,7 +93,7 @@ class ZeroShotContinualLearning(LogitDistillation):
             terms["anchor"] = squared_shift(self.weights, self.before, self.anchor)
         return terms
 
-    def _teacher(self, reference: Seen) -> Tensor:
+    def _teacher(self, reference: ImageBatch) -> Tensor:
         if self.known is None:
             return self.pretrained.encode_images(reference.pixels)
         return self.known[reference.places]

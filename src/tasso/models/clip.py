@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tasso.data.images.transforms import Preprocess
-from tasso.distributed import ALONE, Processes
+from tasso.distributed import SINGLE_PROCESS, Distributed
 from tasso.errors import ModelError
 from tasso.files import parse_json
 from tasso.models.mixed_precision import Forward, cast, run_in
@@ -65,7 +65,7 @@ class Clip:
         self.precision = torch.float32
         # While training only: evaluation has batches of any size, each of which would be compiled anew.
         self.compiled = False
-        self.processes = ALONE  # those that share a batch with this one while training
+        self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
         self._class_embeddings: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = {}
 
     @property
@@ -96,7 +96,7 @@ class Clip:
         """Move the model; optionally set the precision of the image tower."""
         self.model.to(device)
         self.precision = precision or self.precision
-        self.forget_texts()
+        self.clear_text_cache()
         return self
 
     def parameters_of(self, towers: str) -> dict[str, nn.Parameter]:
@@ -107,12 +107,12 @@ class Clip:
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised images; while training, of those of all processes that share a batch."""
         features = self._encode_own_images(pixels)
-        return self.processes.gather(features) if torch.is_grad_enabled() else features
+        return self.distributed.gather(features) if torch.is_grad_enabled() else features
 
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Unit embeddings of two sets of images from one forward pass, for training."""
         both = self._encode_own_images(torch.cat([first, second]))
-        return self.processes.gather(both[: len(first)]), self.processes.gather(both[len(first) :])
+        return self.distributed.gather(both[: len(first)]), self.distributed.gather(both[len(first) :])
 
     def _encode_own_images(self, pixels: Tensor) -> Tensor:
         compiled = self.compiled and torch.is_grad_enabled()
@@ -124,7 +124,7 @@ class Clip:
 
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
-        return FrozenImageEncoder(self.visual, self.precision, self.compiled, self.processes)
+        return FrozenImageEncoder(self.visual, self.precision, self.compiled, self.distributed)
 
     def copy(self) -> Clip:
         """The model as it is now, for use while this one changes."""
@@ -154,7 +154,7 @@ class Clip:
         return encode(embed_tokens, self.model, tokens, self.precision, self.compiled and torch.is_grad_enabled())
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
-        """One unit embedding a class: the mean over the templates. Computed once, until `forget_texts`."""
+        """One unit embedding a class: the mean over the templates. Computed once, until `clear_text_cache`."""
         key = (tuple(class_names), tuple(templates))
         if key not in self._class_embeddings:
             self._class_embeddings[key] = self.encode_classes(class_names, templates)
@@ -164,7 +164,7 @@ class Clip:
         """As `class_embeddings`, computed now."""
         return mean_of_templates(self.encode_texts(prompts(class_names, templates)), len(templates))
 
-    def forget_texts(self) -> None:
+    def clear_text_cache(self) -> None:
         """Drop kept class embeddings: the text tower has changed or moved."""
         self._class_embeddings.clear()
 
@@ -186,7 +186,7 @@ class Clip:
         check_finite(state, where)
         self.model.load_state_dict(state, strict=False)
         if not all(name.startswith("visual.") for name in state):
-            self.forget_texts()
+            self.clear_text_cache()
 
     def count_parameters(self) -> dict[str, int]:
         """How many numbers the model is made of."""
@@ -199,10 +199,14 @@ class FrozenImageEncoder:
     """An image tower that never changes."""
 
     def __init__(
-        self, tower: nn.Module, precision: torch.dtype, compiled: bool = False, processes: Processes = ALONE
+        self,
+        tower: nn.Module,
+        precision: torch.dtype,
+        compiled: bool = False,
+        distributed: Distributed = SINGLE_PROCESS,
     ) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
-        self.precision, self.compiled, self.processes = precision, compiled, processes
+        self.precision, self.compiled, self.distributed = precision, compiled, distributed
         self.stream: torch.cuda.Stream | None = None
         if precision != torch.float32:
             cast(self.tower, precision)  # what autocast would make of these weights in every step, made once
@@ -210,11 +214,11 @@ class FrozenImageEncoder:
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised images, without gradient; of those of all processes that share a batch."""
         with torch.no_grad():
-            return self.processes.gather(encode(embed_images, self.tower, pixels, self.precision, self.compiled))
+            return self.distributed.gather(encode(embed_images, self.tower, pixels, self.precision, self.compiled))
 
-    def begin_images(self, pixels: Tensor) -> Callable[[], Tensor]:
+    def encode_async(self, pixels: Tensor) -> Callable[[], Tensor]:
         """Start embedding beside what comes next on a GPU; call what is returned when the embeddings are needed."""
-        if not pixels.is_cuda or self.processes.count > 1:  # processes talk to each other in one order
+        if not pixels.is_cuda or self.distributed.world_size > 1:  # processes talk to each other in one order
             features = self.encode_images(pixels)
             return lambda: features
         main = torch.cuda.current_stream()

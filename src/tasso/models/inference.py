@@ -62,17 +62,17 @@ class Inference:
         self, pixels: Pixels, batch_size: int = EMBED_BATCH, on_progress: Callable[[int], Any] = lambda count: None
     ) -> Embedded:
         """All images of a set in the evaluation view, batch by batch."""
-        among = self.clip.processes
+        distributed = self.clip.distributed
         parts = []
         for number, start in enumerate(range(0, len(pixels), batch_size)):
             indices = np.arange(start, min(start + batch_size, len(pixels)))
-            mine = number % among.count == among.rank
+            mine = number % distributed.world_size == distributed.rank
             parts.append(self.embed(pixels.eval_view(indices)) if mine else self.blank(len(indices)))
             on_progress(len(indices))
         for number, part in enumerate(parts):  # processes take batches in turn and tell each other
-            among.share(part.features, number % among.count)
+            distributed.broadcast(part.features, number % distributed.world_size)
             if part.routes is not None:
-                among.share(part.routes, number % among.count)
+                distributed.broadcast(part.routes, number % distributed.world_size)
         return Embedded.join(parts)
 
     def blank(self, count: int) -> Embedded:

@@ -60,7 +60,7 @@ def merged(a: Clip, b: Clip, alpha: float) -> Clip:
         counts = not tensor.is_floating_point()  # such as the batches a normalisation has seen
         mixed[name] = (second if alpha >= 0.5 else tensor) if counts else torch.lerp(tensor, second, alpha)
     result.model.load_state_dict(mixed)
-    result.forget_texts()
+    result.clear_text_cache()
     return result
 
 

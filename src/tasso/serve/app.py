@@ -1,4 +1,4 @@
-"""What the server answers: the page and its parts, what there is to know about the run, and guesses about an image."""
+"""What the server answers: the page and its parts, what there is to know about the run, and predictions about an image."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_app(models: Models, host: str, most_bytes: int) -> Starlette:
             among, top = _asked(request.query_params, models)
             content = await _body(request, most_bytes)
             image = await run_in_threadpool(read_upload, content, MOST_PIXELS)
-            guesses = await run_in_threadpool(models.guess, image, among, top)
+            predictions = await run_in_threadpool(models.predict, image, among, top)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody is there to read it
         except TassoError as error:
@@ -59,7 +59,7 @@ def make_app(models: Models, host: str, most_bytes: int) -> Starlette:
             return JSONResponse({"error": str(error)}, status, {"connection": "close"})
         columns = [
             {"title": stage.title, "predictions": [guess.to_dict() for guess in column]}
-            for stage, column in zip(models.stages, guesses, strict=True)
+            for stage, column in zip(models.stages, predictions, strict=True)
         ]
         return JSONResponse({"among": str(among), "stages": columns})
 
@@ -97,7 +97,7 @@ def _file(path: Path) -> Callable[[Request], Response]:
 
 
 def _asked(query: QueryParams, models: Models) -> tuple[Candidates, int]:
-    """What to choose from, and how many guesses are wanted."""
+    """What to choose from, and how many predictions are wanted."""
     classes = None
     if "classes" in query:
         classes = [name for name in re.split(r"[,\n]", query["classes"]) if name.strip()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasso.data.task import Array
-from tasso.evaluation.predict import MEANING, Candidates, Guesser, Prediction, candidates
+from tasso.evaluation.predict import MEANING, Candidates, Prediction, Predictor, candidates
 from tasso.progress import progress
 from tasso.training.run import Run
 
@@ -19,7 +19,7 @@ class Stage:
 
     task: str | None
     number: int
-    guesser: Guesser
+    predictor: Predictor
 
     @property
     def title(self) -> str:
@@ -49,17 +49,17 @@ class Models:
         """The classes to choose from."""
         return candidates(self.class_names, task, classes)
 
-    def guess(self, image: Array, among: Candidates, top: int) -> list[list[Prediction]]:
+    def predict(self, image: Array, among: Candidates, top: int) -> list[list[Prediction]]:
         """What each model says, in the order of the stages."""
         with self._one_at_a_time:
-            return [stage.guesser.guess([image], among, top)[0] for stage in self.stages]
+            return [stage.predictor.predict([image], among, top)[0] for stage in self.stages]
 
 
 def load_models(run: Run) -> Models:
     """Every model of a run whose checkpoint is there."""
     stages = []
     with progress("loading models", 1 + len(run.checkpoints)) as advance:
-        for task, guesser in run.stages():
-            stages.append(Stage(task, run.tasks.index(task) + 1 if task is not None else 0, guesser))
+        for task, predictor in run.stages():
+            stages.append(Stage(task, run.tasks.index(task) + 1 if task is not None else 0, predictor))
             advance(1, stages[-1].title)
     return Models(stages, run)

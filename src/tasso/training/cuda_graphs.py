@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.data.images import Seen
+from tasso.data.images import ImageBatch
 from tasso.errors import RunError
 from tasso.methods import Batch
 
@@ -86,9 +86,9 @@ class RecordedStep:
 def own_copy(batch: Batch) -> Batch:
     """A batch of the same shape whose tensors nobody else writes to."""
 
-    def fixed(seen: Seen) -> Seen:
+    def fixed(seen: ImageBatch) -> ImageBatch:
         # Numbers on the host would be those of the recorded step for ever; whoever asks for them gets none.
-        return Seen(seen.pixels.clone(), np.empty(0, dtype=np.int64), seen.labels.clone(), seen.places.clone())
+        return ImageBatch(seen.pixels.clone(), np.empty(0, dtype=np.int64), seen.labels.clone(), seen.places.clone())
 
     return Batch(fixed(batch.task), {name: fixed(seen) for name, seen in batch.others.items()})
 

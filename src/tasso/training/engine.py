@@ -98,7 +98,7 @@ class Training:
             for parameter in group.parameters.values():
                 parameter.requires_grad_(True)
         clip.visual.train()
-        recorded = plan.cuda_graphs and clip.device.type == "cuda" and clip.processes.count == 1
+        recorded = plan.cuda_graphs and clip.device.type == "cuda" and clip.distributed.world_size == 1
         self.recorded: RecordedStep | None = RecordedStep(self._compute) if recorded else None
         self.peak_lr = [plan.lr if group.lr is None else group.lr for group in self.groups]
         self.optimiser = torch.optim.AdamW(
@@ -145,7 +145,7 @@ class Training:
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0) + term.detach() / self.plan.accumulate
         trained = [p.grad for group in self.groups for p in group.parameters.values() if p.grad is not None]
-        self.clip.processes.average(trained)
+        self.clip.distributed.all_reduce_mean(trained)
         for group in self.groups:
             if group.name in resting:  # it keeps its moments too
                 for parameter in group.parameters.values():

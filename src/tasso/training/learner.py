@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from tasso.config import Protocol, RunConfig, from_dict, known, read_templates
+from tasso.config import Protocol, RunConfig, from_dict, read_templates, unwrap
 from tasso.data import BENCHMARKS, ImageSet, Task, TaskSequence, load_sequence
 from tasso.data.images import Pixels, Stream, load_pixels, open_packs, thread_pool
-from tasso.distributed import ALONE, Processes, check_divisible, processes
+from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init_distributed
 from tasso.errors import ConfigError, ModelError, RunError
 from tasso.evaluation.accuracy import Rows, accuracy_rows
 from tasso.evaluation.alignment import BINS, RANGE
@@ -55,7 +55,7 @@ class Stopped(KeyboardInterrupt):
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with nothing left open, and its method."""
     method = build_method(config.method, config.protocol)
-    method.settle()
+    method.resolve_auto()
     if method.whole_batch and config.accumulate > 1:
         raise ConfigError(
             f"accumulate: must be 1 with {method.name}, which compares the images of a batch with each other"
@@ -85,7 +85,7 @@ def label_of(config: RunConfig, method: Method) -> str:
 def default_label(method: Method, protocol: Protocol) -> str:
     """The method's title with what differs from its defaults, so that tables do not mix up variants."""
     default = build_method({"name": method.name}, protocol)
-    default.settle()
+    default.resolve_auto()
     usual = default.hyper_parameters()
     now = {key: value for key, value in method.hyper_parameters().items() if value != usual[key]}
     # A path says where something lies, not what it is.
@@ -118,21 +118,21 @@ def learn_resolved(
         begin: is called when the run folder is open and before anything is learned.
         repeated_by: the option with which a finished run is learned once more, for the message.
     """
-    among = processes(choose_device(config.device))
-    if not among.first:
+    distributed = init_distributed(choose_device(config.device))
+    if not distributed.is_main:
         log.setLevel(logging.WARNING)  # what there is to say is said once
-    folder = RunFolder(config.out, writes=among.first)
+    folder = RunFolder(config.out, writes=distributed.is_main)
     if not config.overwrite and (results := finished(folder, config)):
         log.info("%s is finished already; %s repeats it", config.out, repeated_by)
         return results
     check_installed(config.track)
     folder.check_usable(config)
-    learner = Learner(config, method, folder, load() if load else None, among=among)
+    learner = Learner(config, method, folder, load() if load else None, distributed=distributed)
     with folder.opened(config):
         begin(learner)
-        among.wait()  # the folder is there now, and what was in it before is gone if it has to be
+        distributed.barrier()  # the folder is there now, and what was in it before is gone if it has to be
         results = learner.run()
-        among.wait()  # who leaves early cuts off the others
+        distributed.barrier()  # who leaves early cuts off the others
         return results
 
 
@@ -157,15 +157,15 @@ class Learner:
         folder: RunFolder,
         sequence: TaskSequence | None = None,
         clip: Clip | None = None,
-        among: Processes = ALONE,
+        distributed: Distributed = SINGLE_PROCESS,
     ) -> None:
         """Tasks and pretrained model are those of the configuration, unless they are given."""
-        self.among = among
-        check_divisible({key: getattr(config, key) for key in ("batch_size", "reference_batch_size")}, among)
-        if among.count > 1 and config.accumulate > 1:
+        self.distributed = distributed
+        check_divisible({key: getattr(config, key) for key in ("batch_size", "reference_batch_size")}, distributed)
+        if distributed.world_size > 1 and config.accumulate > 1:
             raise ConfigError("accumulate: must be 1 with several processes, which split every batch already")
         self.config, self.method, self.folder = config, method, folder
-        self.templates = read_templates(known(config.template))
+        self.templates = read_templates(unwrap(config.template))
         self.device = choose_device(config.device)
         if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)  # streams and recordings are made on the current one
@@ -176,7 +176,7 @@ class Learner:
             check_data(before, self.contents, folder.path)
         self.clip = clip or load_clip(config.model, config.pretrained)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
-        self.clip.processes = among
+        self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.pool = thread_pool(config.workers)
         self.packs = packs = open_packs(config, self.pool, self.clip.preprocess)
@@ -288,11 +288,11 @@ class Learner:
             training.close()
         self.method.end_task()
         if self.method.towers == "both":
-            self.clip.forget_texts()
+            self.clip.clear_text_cache()
         about |= self._measured(training, about, index)
         with self._only_if_finite(task, training.step):
             save(self.clip, self.method, self.folder, index, task.name, about)
-        self.among.wait()  # the next task begins with reading it
+        self.distributed.barrier()  # the next task begins with reading it
         self.method.leave_task()
         self.folder.log("learned", **about)
         if asked_to_stop.is_set():
@@ -320,16 +320,16 @@ class Learner:
         torch.manual_seed(self.config.seed * 1000 + index)
         training = Training(self.clip, self.method, streams, plan)
         everything = {name: p for group in training.groups for name, p in group.parameters.items()}
-        self.among.check_same(everything, f"task {task.name!r}")
+        self.distributed.check_equal(everything, f"task {task.name!r}")
         return training
 
     def _first_alone(self, make: Callable[[], T]) -> T:
         """The first process makes files that the others then find."""
-        if not self.among.first:
-            self.among.wait()
+        if not self.distributed.is_main:
+            self.distributed.barrier()
         made = make()
-        if self.among.first:
-            self.among.wait()
+        if self.distributed.is_main:
+            self.distributed.barrier()
         return made
 
     def _resume(self, training: Training, index: int) -> dict[str, Any]:
@@ -392,10 +392,10 @@ class Learner:
         values = {name: float(term) for name, term in terms.items()}
         if bad := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
             since = f" (it was at step {finite})" if finite else ""
-            raise self._derailed(task, step, f"the loss is not finite{since}: {', '.join(bad)}")
+            raise self._diverged(task, step, f"the loss is not finite{since}: {', '.join(bad)}")
         return values
 
-    def _derailed(self, task: Task, step: int, what: str) -> RunError:
+    def _diverged(self, task: Task, step: int, what: str) -> RunError:
         return RunError(
             f"task {task.name!r}, step {step}: {what}. {self._last_good} is kept in {self.folder.path}. "
             "Try a smaller --lr with another --out"
@@ -407,13 +407,13 @@ class Learner:
         try:
             yield
         except ModelError as error:
-            raise self._derailed(task, step, str(error)) from None
+            raise self._diverged(task, step, str(error)) from None
 
     def _someone_stops(self, step: int, asked: threading.Event) -> bool:
         """Asking the others waits for them, so with several processes it is done now and then."""
-        if self.among.count == 1:
+        if self.distributed.world_size == 1:
             return asked.is_set()
-        return step % ASK_STEPS == 0 and self.among.any(asked.is_set(), self.device)
+        return step % ASK_STEPS == 0 and self.distributed.any(asked.is_set(), self.device)
 
     def _time_to_save(self, step: int, seconds: float) -> bool:
         if self.config.save_every:
@@ -436,8 +436,8 @@ class Learner:
 
     def _plan(self, task: Task) -> Plan:
         c = self.config
-        steps = c.steps or planned_steps(known(c.step_rule), len(task.train), c.batch_size)
-        return Plan(steps, known(c.lr), known(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs)
+        steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
+        return Plan(steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs)
 
     def _steps_before(self, index: int) -> int:
         """Steps of all tasks before this one: trackers count on from task to task."""
@@ -446,19 +446,23 @@ class Learner:
     def _streams(self, index: int, task: Task, train: Pixels, own: Mapping[str, ImageSet]) -> dict[str, Stream]:
         """The task's images and those the method wants to see in each step; `own` are sets that it brings itself."""
         c, seed = self.config, (self.config.seed, index)
-        streams = {"task": Stream("task", train, task.train.labels, c.batch_size, seed, self.device, among=self.among)}
+        streams = {
+            "task": Stream(
+                "task", train, task.train.labels, c.batch_size, seed, self.device, distributed=self.distributed
+            )
+        }
         for name, view in ((wanted.name, wanted.view) for wanted in self.method.wants() if wanted.each_step):
             if name == "current":
                 images, pixels = task.train, train
             elif name == "reference":
-                images = known(self.sequence.reference)
+                images = unwrap(self.sequence.reference)
                 pixels = self._kept(images, "reference")
             elif name in own:
                 images, pixels = own[name], self._pixels(own[name], f"{task.name} {name}")
             else:  # its own to leave out: a memory is empty in the first task
                 continue
             streams[name] = Stream(
-                name, pixels, images.labels, c.reference_batch_size, seed, self.device, view, self.among
+                name, pixels, images.labels, c.reference_batch_size, seed, self.device, view, self.distributed
             )
         return streams
 
@@ -500,7 +504,7 @@ class Learner:
             )
         measured = zip(self.sequence.names, rows.mtil, strict=True)
         words = ", ".join(f"{name} {value:.1f}" for name, value in measured if value is not None)
-        log.info("%s, right in %% (MTIL): %s", when, words)
+        log.info("%s, accuracy (%%), MTIL: %s", when, words)
         return rows
 
     def first_results(self) -> dict[str, Any]:
@@ -652,7 +656,7 @@ class Evaluator:
         """Accuracy on every task in both settings."""
         with progress(f"testing {what}".rstrip(), sum(map(len, self.pixels))) as advance:
             return accuracy_rows(
-                inference, self.sequence.tasks, self.pixels, read_templates(known(self.config.template)),
+                inference, self.sequence.tasks, self.pixels, read_templates(unwrap(self.config.template)),
                 self.config.eval_batch_size, lambda n: advance(n, ""),
             )  # fmt: skip
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tasso.config import known, read_templates
+from tasso.config import read_templates, unwrap
 from tasso.data.images import thread_pool
 from tasso.data.images.files import ImageLike, read_image
 from tasso.errors import ModelError, RunError
-from tasso.evaluation.predict import BATCH, Answer, Candidates, Guesser, Prediction, answers, candidates
+from tasso.evaluation.predict import BATCH, Answer, Candidates, Prediction, Predictor, answers, candidates
 from tasso.methods import METHODS
 from tasso.models.clip import Clip, load_clip
 from tasso.models.inference import Inference
@@ -70,7 +70,7 @@ class Run:
     @property
     def templates(self) -> tuple[str, ...]:
         """The prompts that class names are put into."""
-        return read_templates(known(self.config.template))
+        return read_templates(unwrap(self.config.template))
 
     @property
     def own_templates(self) -> dict[str, list[str]]:
@@ -132,17 +132,17 @@ class Run:
             return None, Inference(clip)
         return load_checkpoint(clip, self.folder, after)
 
-    def stages(self) -> Iterator[tuple[str | None, Guesser]]:
+    def stages(self) -> Iterator[tuple[str | None, Predictor]]:
         """The models that are there, each with the task that it learned last; first the one before all tasks."""
         start, templates = self._pretrained(), self.templates
-        yield None, Guesser(Inference(start), templates, self.own_templates)
+        yield None, Predictor(Inference(start), templates, self.own_templates)
         for task in self.checkpoints:
-            yield task, Guesser(self._load(start.copy(), task)[1], templates, self.own_templates)
+            yield task, Predictor(self._load(start.copy(), task)[1], templates, self.own_templates)
 
     @cached_property
-    def guesser(self) -> Guesser:
+    def predictor(self) -> Predictor:
         """The model with its prompts."""
-        return Guesser(self.inference, self.templates, self.own_templates)
+        return Predictor(self.inference, self.templates, self.own_templates)
 
     def candidates(self, task: str | None = None, classes: Sequence[str] | None = None) -> Candidates:
         """The classes of one task, of all tasks of the run, or any others by name."""
@@ -156,7 +156,7 @@ class Run:
         classes: Sequence[str] | None = None,
         top: int = 1,
     ) -> list[list[Prediction]]:
-        """The best guesses for each image.
+        """The best predictions for each image.
 
         Probabilities are a softmax over the classes at hand: they add up to 1 over these, and say nothing about
         whether the image shows one of them at all.
@@ -165,18 +165,18 @@ class Run:
             images: one or more files, PIL images or height × width × 3 arrays of bytes.
             task: only classes of this task; without it, classes of all tasks.
             classes: any class names instead (open vocabulary).
-            top: how many guesses an image.
+            top: how many predictions an image.
         """
         among = self.candidates(task, classes)
         several = [images] if isinstance(images, (str, Path, Image.Image, np.ndarray)) else list(images)
-        guesses: list[list[Prediction]] = []
+        predictions: list[list[Prediction]] = []
         for start in range(0, len(several), BATCH):  # not all of them decoded at once
             batch = [read_image(image) for image in several[start : start + BATCH]]
-            guesses += self.guesser.guess(batch, among, top)
-        return guesses
+            predictions += self.predictor.predict(batch, among, top)
+        return predictions
 
     def answers(
         self, files: Sequence[Path], among: Candidates, top: int = 1, *, skip: bool = False
     ) -> Iterator[Answer]:
         """As `classify`, for any number of files, one by one; with `skip`, those that cannot be read are told so."""
-        return answers(self.guesser, files, among, top, thread_pool(self.config.workers), skip=skip)
+        return answers(self.predictor, files, among, top, thread_pool(self.config.workers), skip=skip)

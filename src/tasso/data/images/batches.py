@@ -14,13 +14,13 @@ from torch import Tensor
 
 from tasso.data.images.pixels import Pixels, StackedPixels
 from tasso.data.images.transforms import Indices, crop_draws
-from tasso.distributed import ALONE, Processes
+from tasso.distributed import SINGLE_PROCESS, Distributed
 
 View = Literal["train", "eval"]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ImageBatch:
     """Images of one step, their places in the set (on the host and on the device), and their labels."""
 
     pixels: Tensor
@@ -28,15 +28,15 @@ class Seen:
     labels: Tensor
     places: Tensor
 
-    def chunk(self, number: int, count: int) -> Seen:
+    def chunk(self, number: int, count: int) -> ImageBatch:
         """The number-th of `count` equal parts."""
         size = len(self.labels) // count
         part = slice(number * size, (number + 1) * size)
-        return Seen(self.pixels[part], self.indices[part], self.labels[part], self.places[part])
+        return ImageBatch(self.pixels[part], self.indices[part], self.labels[part], self.places[part])
 
 
 # Images of a step, and on CUDA the event after which they are there.
-Ahead = tuple[Seen, torch.cuda.Event | None]
+Ahead = tuple[ImageBatch, torch.cuda.Event | None]
 
 
 class Stream:
@@ -51,10 +51,10 @@ class Stream:
         seed: tuple[int, ...],
         device: torch.device,
         view: View = "train",
-        among: Processes = ALONE,
+        distributed: Distributed = SINGLE_PROCESS,
     ) -> None:
         """With several processes each prepares its part of the images; labels and places are those of all."""
-        self.among = among
+        self.distributed = distributed
         self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
         self.seed = (*seed, zlib.crc32(name.encode()))
         self.device = device
@@ -86,7 +86,7 @@ class Stream:
     def _draw_permutation(self, epoch: int) -> Indices:
         return np.random.default_rng((*self.seed, 0, epoch)).permutation(len(self.pixels))
 
-    def batch(self, step: int) -> Seen:
+    def batch(self, step: int) -> ImageBatch:
         """The images of this step."""
         if self.ahead is None:
             return self._prepare(step)
@@ -113,13 +113,13 @@ class Stream:
             seen = self._prepare(step)
             return seen, self.side.record_event()
 
-    def _prepare(self, step: int) -> Seen:
+    def _prepare(self, step: int) -> ImageBatch:
         indices = self.indices(step)
-        own = self.among.part(len(indices))
+        own = self.distributed.shard(len(indices))
         if self.view == "train":
             draws = crop_draws(np.random.default_rng((*self.seed, 1, step)), len(indices))
             pixels = self.pixels.train_view(indices[own], draws[own])
         else:
             pixels = self.pixels.eval_view(indices[own])
         labels, places = torch.from_numpy(np.stack([self.labels[indices], indices])).to(self.device, non_blocking=True)
-        return Seen(pixels, indices, labels, places)
+        return ImageBatch(pixels, indices, labels, places)

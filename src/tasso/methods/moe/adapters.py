@@ -15,7 +15,7 @@ import torch
 from open_clip.transformer import CustomResidualAttentionBlock, ResidualAttentionBlock
 from torch import Tensor, nn
 
-from tasso.distributed import ALONE, Processes
+from tasso.distributed import SINGLE_PROCESS, Distributed
 from tasso.errors import ConfigError, RunError
 from tasso.methods.moe.experts import choose_experts, draw_experts, expert_shapes, mix_experts, most_chosen
 from tasso.models.clip import Clip
@@ -105,12 +105,12 @@ class Beside:
             rows[name] = torch.zeros(self.width, self.design.experts, device=self.device)
         self.trained = {name: nn.Parameter(tensor) for name, tensor in rows.items()}
 
-    def end_task(self, freeze: int, among: Processes) -> None:
+    def end_task(self, freeze: int, distributed: Distributed) -> None:
         """Keep what was trained; the experts chosen most often never change again."""
         self.weights = {name: self.weight(name).detach() for name in self.weights}
         self.gates.append(self.trained["gate"].detach())
         counts = self.counts.double()
-        among.average([counts])  # every process counts its own images; only the order matters
+        distributed.all_reduce_mean([counts])  # every process counts its own images; only the order matters
         self.frozen[most_chosen(counts.cpu(), freeze)] = True
         self._forget_task()
 
@@ -228,10 +228,10 @@ class Adapters:
             block.begin_task()
         self.version += 1
 
-    def end_task(self, freeze: int, among: Processes = ALONE) -> None:
+    def end_task(self, freeze: int, distributed: Distributed = SINGLE_PROCESS) -> None:
         """Keep what was trained, and freeze this many experts in each block."""
         for block in self.blocks.values():
-            block.end_task(freeze, among)
+            block.end_task(freeze, distributed)
         self.version += 1
 
     def trained(self) -> dict[str, nn.Parameter]:
