@@ -150,3 +150,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     chromium = webdriver.Chrome(options=options, service=Service(driver))
     yield chromium
     chromium.quit()
+
+
+def as_words(options: dict[str, Any]) -> list[str]:
+    """Options as command-line words, with dashes."""
+    words = []
+    for key, value in options.items():
+        if key == "method":
+            words += ["--method", value["name"]]
+            words += [w for k, v in value.items() if k != "name" for w in (f"--method.{k.replace('_', '-')}", str(v))]
+        else:
+            words += [f"--{key.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
+    return words

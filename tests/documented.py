@@ -76,11 +76,14 @@ ENDS = {"data check": 1}
 
 # Why a command is not run. With True it is at least planned: `--dry-run` is put behind it.
 NOT_RUN: dict[str, tuple[str, bool]] = {
-    "make": ("sets up the checkout; tests/test_docs.py looks for its targets", False),
+    "make": ("sets up the checkout; tests/docs/test_docs.py looks for its targets", False),
     "pip install": ("needs the package registry; continuous integration installs", False),
-    "tasso sweep .* --engine (ray|slurm)": ("a cluster; tests/test_sweep.py starts both engines", True),
-    "tasso demo --full": ("hours on a CPU; tests/test_demo.py runs it with fewer steps and tasks", False),
-    "tasso bench (step|--check)": ("needs a larger model than the tiny one; tests/test_bench.py runs its parts", False),
+    "tasso sweep .* --engine (ray|slurm)": ("a cluster; tests/experiments/test_sweep.py starts both engines", True),
+    "tasso demo --full": ("hours on a CPU; tests/cli/test_demo.py runs it with fewer steps and tasks", False),
+    "tasso bench (step|--check)": (
+        "a larger model; tests/experiments/test_bench.py runs its parts",
+        False,
+    ),
 }
 EXIT_WELL = (None, 0)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from run_results import TASKS, results
 from tasso.report import RunResult, read_runs
 from tasso.report.figures import style
-from test_report import TASKS, results
 
 Json = dict[str, Any]
 

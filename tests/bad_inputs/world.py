@@ -19,9 +19,9 @@ from safetensors.torch import save_file
 
 from bad_inputs.case import plain_logging
 from conftest import TINY_CONFIG, draw, write_data_set
-from tasso import learner
 from tasso.cli import parse_run_config
 from tasso.models.clip import NANO
+from tasso.training import learner
 from tasso.training.engine import Training
 
 # The tests' tiny CLIP with the vocabulary of nano, which is small: open_clip's own takes a tenth of a second to read.

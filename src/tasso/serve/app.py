@@ -1,4 +1,4 @@
-"""What the server answers: the page and its parts, what there is to know about the run, and predictions about an image."""
+"""What the server answers: the page and its parts, facts about the run, and predictions for an image."""
 
 from __future__ import annotations
 

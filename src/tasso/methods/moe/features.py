@@ -40,7 +40,7 @@ class Features:
         """The same in 0 … 1, as auto-encoders take it."""
         return torch.sigmoid(raw)
 
-    def resolve_auto(self, raw: Tensor) -> None:
+    def fit(self, raw: Tensor) -> None:
         """Get ready, from the raw features of some images."""
 
     def state(self) -> dict[str, Tensor]:
@@ -102,7 +102,7 @@ class ClipFeatures(Features):
     def squeezed(self, raw: Tensor) -> Tensor:
         return torch.sigmoid((raw - self.mean) / self.std)
 
-    def resolve_auto(self, raw: Tensor) -> None:
+    def fit(self, raw: Tensor) -> None:
         raw = raw.double()
         self.mean = raw.mean(0).float()
         self.std = raw.std(0, correction=0).clamp(min=1e-6).float()
@@ -153,7 +153,7 @@ class FeatureReader:
                 on_progress(len(chunk))
             self.kept = torch.cat(parts)
         if not features.ready:
-            features.resolve_auto(torch.cat([self._raw(chunk) for chunk in self._chunks()]))
+            features.fit(torch.cat([self._raw(chunk) for chunk in self._chunks()]))
 
     def _chunks(self) -> list[Indices]:
         return [self.places[start : start + EMBED_BATCH] for start in range(0, len(self.places), EMBED_BATCH)]

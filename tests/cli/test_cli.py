@@ -1,0 +1,237 @@
+"""The commands as a user types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import as_words
+from tasso.cli import main, parse_run_config
+from tasso.config import RunConfig, from_dict
+from tasso.errors import ConfigError
+from tasso.methods import build_method
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_issues_own_command_is_understood() -> None:
+    line = (
+        "--benchmark mtil-mini --data-root DATA --model nano --sequence S1 --method tasso "
+        "--steps 300 --lr 1e-4 --method.rank 72 --out runs/x"
+    )
+    config = parse_run_config("tasso run", line.split())
+    assert config.method == {"name": "tasso", "rank": 72}
+    assert (config.lr, config.steps, config.out, config.sequence) == (1e-4, 300, Path("runs/x"), "S1")
+
+
+def test_run_eval_metrics_report(quick: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["run", *as_words(quick)])
+    printed = capsys.readouterr().out
+    assert "TASSO" in printed
+    assert "results.json" in printed
+    main(["metrics", str(quick["out"])])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"mtil", "mcil"}
+    main(["eval", "--run", str(quick["out"]), "--json", "true"])
+    rows = json.loads(capsys.readouterr().out)
+    assert rows["checkpoint"] == "eurosat"
+    main(["eval", *as_words({k: quick[k] for k in ("benchmark", "data_root", "check_counts", "model", "sequence")})])
+    assert re.search(r"mean +\d+\.\d\d", capsys.readouterr().out)
+    page = tmp_path / "page.html"
+    main(["report", str(quick["out"]), "--format", "markdown", "--html", str(page)])
+    assert "| TASSO (rank 6) |" in capsys.readouterr().out
+    assert page.read_text().startswith("<!")
+
+
+def test_yaml_and_command_line_mix(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("lr: 1e-3\nsteps: 5\nmethod:\n  name: tasso\n  rank: 3\n  beta: 1.5\n")
+    config = parse_run_config("tasso run", ["--config", str(file), "--steps", "9", "--method.rank", "4"])
+    assert (config.lr, config.steps) == (1e-3, 9)
+    assert config.method == {"name": "tasso", "rank": 4, "beta": 1.5}
+    other = parse_run_config("tasso run", ["--config", str(file), "--method", "finetune"])
+    assert other.method == {"name": "finetune"}
+
+
+def test_a_runs_own_config_can_be_used_again(quick: dict[str, Any], tmp_path: Path) -> None:
+    main(["run", *as_words(quick)])
+    file = Path(str(quick["out"])) / "config.yaml"
+    config = parse_run_config("tasso run", ["--config", str(file), "--out", str(tmp_path / "again")])
+    assert config.method["rank"] == 6
+    assert config.lr == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--lr", "fast"], "lr"),
+        (["--stps", "3"], "stps"),
+        (["--steps", "1.5"], "steps"),
+        (["--method", "magic"], "magic"),
+        (["--method.rnk", "3"], "rnk"),
+        (["--method", "finetune", "--method.rank", "3"], "rank"),
+        (["--method.kd-parallel", "cosine"], "kd_parallel"),
+        (["--precision", "int4"], "precision"),
+    ],
+)
+def test_unknown_and_ill_typed_words_name_the_key(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["run", *words])
+    assert stop.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("stepps: 3\n", "unknown key 'stepps'"),
+        ("steps: many\n", "steps: expected a whole number or nothing, not 'many'"),
+        ("batch_size: 0\n", "batch_size: must be at least 1, not 0"),
+        ("check_counts: 3\n", "check_counts: expected true or false"),
+        ("betas: [0.9]\n", "betas: expected 2 values"),
+        ("protocol: mine\n", "protocol: expected one of code, paper"),
+        ("accumulate: 5\n", "batch_size: must be a multiple of accumulate"),
+        ("method: {rank: 3}\n", "method: needs a name"),
+        ("- a\n", "expected 'key: value' lines"),
+        ("a: [\n", "not valid YAML"),
+        ("1: 2\nx: 3\n", "unknown key 1"),
+        ("method: null\n", "method: expected a mapping"),
+        ("seed: 99999999999999999999\n", "seed: must be below 2^48"),
+    ],
+)
+def test_bad_yaml_names_file_and_key(
+    tmp_path: Path, text: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--config", str(file)])
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert complaint in message
+    assert "bad.yaml" in message
+
+
+def test_out_of_range_hyper_parameter_names_the_key(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, complaint in (
+        (["--method.rank", "0"], "method.rank: must be at least 1, not 0"),
+        (["--method.beta", "-1"], "method.beta: must not be negative"),
+        (["--lr", "-1"], "lr: must be positive"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["run", *words])
+        assert complaint in capsys.readouterr().err
+
+
+def test_flags_may_stand_alone_and_numbers_in_yaml_may_have_exponents(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("method: {name: tasso, projector_lr: 1e-4}\nbetas: [9e-1, 0.99]\n")
+    words = ["--config", str(file), "--overwrite", "--lr", "1e-3", "--method.train-projector", "false"]
+    config = parse_run_config("tasso run", words)
+    assert config.overwrite is True
+    assert config.betas == (0.9, 0.99)
+    assert config.method["train_projector"] is False
+    assert build_method(config.method).hyper_parameters()["projector_lr"] == 1e-4
+    twice = tmp_path / "more.yaml"
+    twice.write_text("lr: 0.5\nmethod: {name: tasso, rank: 9}\n")
+    both = parse_run_config("tasso run", ["--config", str(file), "--config", str(twice)])
+    assert both.lr == 0.5
+    assert both.method == {"name": "tasso", "projector_lr": "1e-4", "rank": 9}
+
+
+def test_python_values_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match="steps: expected a whole number"):
+        RunConfig(steps="3")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="learn: unknown key 'step'"):
+        from_dict({"step": 3}, "learn")
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    assert "usage: tasso COMMAND" in capsys.readouterr().out
+    main(["--version"])
+    assert re.match(r"tasso \d+\.\d+", capsys.readouterr().out)
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = capsys.readouterr().out
+    assert "--method.kd-parallel" in text
+    assert "--data-root" in text
+    with pytest.raises(SystemExit) as stop:
+        main(["fly"])
+    assert stop.value.code == 2
+    assert "no command 'fly'" in capsys.readouterr().err
+
+
+def test_methods_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    from tasso.methods import METHODS
+
+    main(["methods", "--json", "true"])
+    assert set(json.loads(capsys.readouterr().out)) == set(METHODS)
+    main(["methods"])
+    assert "verified" in capsys.readouterr().out
+
+
+def test_module_entry_point() -> None:
+    done = subprocess.run([sys.executable, "-m", "tasso", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("tasso ")
+
+
+RUN_FILES = sorted(file for file in (ROOT / "examples").glob("*.yaml") if not file.name.startswith("sweep"))
+
+
+@pytest.mark.parametrize("file", RUN_FILES, ids=lambda file: file.stem)
+def test_every_shipped_config_is_understood(file: Path) -> None:
+    config = parse_run_config("tasso run", ["--config", str(file)])
+    from tasso.training.learner import resolve
+
+    resolved, method = resolve(config)
+    assert yaml.safe_load(file.read_text())["method"]["name"] == method.name
+    assert resolved.template
+
+
+def test_there_are_shipped_configs() -> None:
+    assert RUN_FILES
+
+
+def test_report_writes_everything_into_one_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'tasso[report]'")
+    from runs_on_disk import draw_coarsely, several, write_runs
+
+    draw_coarsely(monkeypatch)
+    write_runs(tmp_path / "runs", several(seeds=1, aligned=False)[:1])
+    out = tmp_path / "report"
+    main(["report", str(tmp_path / "runs"), "--format", "csv", "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("Method,Benchmark,Model,Order,Runs,Accuracy")
+    assert "report:" not in printed, "what is printed can be used as it is"
+    assert {path.name for path in out.iterdir()} == {"index.html", "tables", "figures"}
+    tables = {path.name for path in (out / "tables").iterdir()}
+    names = ("summary-mtil", "summary-mcil", "time-and-memory")
+    assert tables == {f"{name}.{kind}" for name in names for kind in ("md", "csv", "tex")}
+    assert (out / "tables" / "summary-mtil.csv").read_text() in printed
+    assert (out / "figures" / "captions.md").is_file()
+    main(["report", str(tmp_path / "runs"), "--figures", str(tmp_path / "only")])
+    assert {path.name for path in (out / "figures").iterdir()} == {path.name for path in (tmp_path / "only").iterdir()}
+
+
+def test_report_into_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from runs_on_disk import several, write_runs
+
+    write_runs(tmp_path / "runs", several(seeds=1)[:1])
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "taken")])
+    assert stop.value.code == 2
+    assert "taken: cannot make this folder for the report" in capsys.readouterr().err
+    assert (tmp_path / "taken").read_text() == "mine"

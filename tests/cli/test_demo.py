@@ -1,0 +1,194 @@
+"""The embedded default: the shipped model, the demo, and the figures that are told about them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+
+from conftest import few_images
+from tasso.cli import demo
+from tasso.data import atlas
+from tasso.data.images.transforms import normalise
+from tasso.experiments.plans import all_jobs
+from tasso.methods import METHODS
+from tasso.models.clip import NANO, Clip, load_clip
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def nano() -> Clip:
+    return load_clip("nano")
+
+
+def test_weights_are_small_and_in_the_wheel(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {Path(info.filename).name: info.file_size for info in archive.infolist() if "nano/" in info.filename}
+        names = archive.namelist()
+    assert set(inside) == {"README.md", "bpe_nano.txt.gz", "open_clip_config.json", "open_clip_model.safetensors"}
+    assert inside["open_clip_model.safetensors"] <= 16_000_000
+    assert {"tasso/report/page.css", "tasso/report/page.js", "tasso/py.typed"} <= set(names)
+    assert not [name for name in names if re.search(r"\.(webp|jpe?g|png|npz)$", name)]
+
+
+def test_nano_loads_in_plain_open_clip_with_the_same_embeddings(nano: Clip) -> None:
+    model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{NANO}")
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{NANO}", bpe_path=str(NANO / "bpe_nano.txt.gz"))
+    texts = ["a photo of a biplane.", "two dogs run through the grass"]
+    with torch.no_grad():
+        expected = model.eval().encode_text(tokenizer(texts), normalize=True)
+        torch.testing.assert_close(nano.encode_texts(texts), expected)
+        image = atlas.render("flowers", 0, 0)
+        theirs = model.encode_image(preprocess(Image.fromarray(image))[None], normalize=True)
+        pixels = torch.from_numpy(image.copy()).permute(2, 0, 1)[None].float() / 255
+        torch.testing.assert_close(nano.encode_images(normalise(pixels, nano.preprocess)), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_vocabulary_beside_the_weights_is_found_from_any_directory(
+    nano: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_clip("nano").tokenizer.vocab_size == 6656
+
+
+def test_nano_knows_the_drawn_domains_a_little(nano: Clip) -> None:
+    """Well above chance and well below perfect, on a few images of every domain."""
+    rates = []
+    for name, domain in atlas.DOMAINS.items():
+        labels = np.arange(len(domain.class_names)).repeat(2)
+        images = np.stack([atlas.render(name, int(c), 500 + i, split="test") for i, c in enumerate(labels)])
+        pixels = normalise(torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255, nano.preprocess)
+        classes = nano.class_embeddings(domain.class_names, ("a photo of a {}.",))
+        with torch.no_grad():
+            predicted = (nano.encode_images(pixels) @ classes.mT).argmax(-1)
+        rates.append(float((predicted == torch.from_numpy(labels)).float().mean()))
+    assert min(rates) > 2 / 12
+    assert 0.45 < np.mean(rates) < 0.8
+
+
+def short_demo(out: Path, *words: str) -> str:
+    """The real command, shortened to two tasks of two steps; returns what it prints."""
+    code = (
+        "import torch; torch.set_num_threads(1); from tasso import cli; from tasso.cli import demo;"
+        "from tasso.report.figures import style; style.DPI = 40; style.RULES['pdf.fonttype'] = 3;"
+        "demo.FULL_FOR['gift'] = {'method.images': 8};"
+        "short = dict(limit_tasks=2, steps=2, batch_size=4, reference_batch_size=4, test_per_class=1,"
+        " reference_images=8); demo.QUICK.update(short); demo.FULL.update(short);"
+        f"cli.main(['demo', '--out', {str(out)!r}, '--seed', '7', *{list(words)!r}])"
+    )
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=few_images()).stdout
+
+
+@pytest.fixture(scope="module")
+def finished_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("demo")
+    return out, short_demo(out)
+
+
+def test_demo_table_is_complete(finished_demo: tuple[Path, str]) -> None:
+    out, printed = finished_demo
+    for word in ("Zero-shot", "fine-tuning", "TASSO", "MTIL", "MCIL", "After 2 tasks", str(out / "report.html")):
+        assert word in printed
+    for method in ("finetune", "tasso"):
+        results = json.loads((out / method / "results.json").read_text())
+        assert results["finished"]
+        for setting in ("mtil", "mcil"):
+            assert f"{results[setting]['metrics']['accuracy']:.2f}" in printed
+
+
+def test_demo_methods_get_the_same_chances(tmp_path: Path) -> None:
+    plain, ours = (demo.demo_config(name, tmp_path, 1).to_dict() for name in ("finetune", "tasso"))
+    assert {key for key in plain if plain[key] != ours[key]} == {"method", "label", "out"}
+    plans, setup = demo.full_plans(seed=1)
+    jobs = all_jobs(plans, setup)
+    assert sorted(job.options["method"]["name"] for job in jobs) == sorted(METHODS), "one run a method"
+    differ = {key for job in jobs for key in job.options if job.options[key] != jobs[0].options.get(key)}
+    assert differ == {"method", "lr"}
+
+
+def test_demo_page_is_complete(finished_demo: tuple[Path, str]) -> None:
+    page = (finished_demo[0] / "report.html").read_text()
+    names = [name for domain in list(atlas.DOMAINS)[:2] for name in atlas.DOMAINS[domain].class_names]
+    assert all(name in page for name in names)
+    assert page.count("data:image/png;base64,") == len(names)
+    assert page.count("<svg") >= 2
+    assert not re.search(r'(src|href)="https?:', page)
+
+
+def test_second_demo_repeats_nothing(finished_demo: tuple[Path, str]) -> None:
+    out, printed = finished_demo
+    before = (out / "tasso" / "results.json").stat().st_mtime_ns
+    assert short_demo(out) == printed
+    assert (out / "tasso" / "results.json").stat().st_mtime_ns == before
+
+
+def test_full_demo_runs_every_method(tmp_path: Path) -> None:
+    printed = short_demo(tmp_path, "--full")
+    assert "8 runs in " in printed
+    results = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/results.json")]
+    assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(METHODS)
+    page = (tmp_path / "index.html").read_text()
+    for label in ("TASSO", "Continual FT", "GIFT, drawn images", "MoE-Adapters"):
+        assert label in page, label
+        assert label in printed, label
+    assert page.count("data:image/png;base64,") == 24, "one image a class of two domains"
+    first, tally = page.index("tasks learned one after the other, plain fine-tuning"), page.index("Of 24 claims")
+    assert first < tally, "the demo says first what it shows"
+    index = (tmp_path / "index.md").read_text()
+    for words in (
+        "shows replay rather than GIFT",
+        "## Verdict",
+        "not tested on this benchmark",
+        "Data sets of atlas",
+        "![curves-atlas-s1-mtil]",
+    ):
+        assert words in index
+
+
+def test_tables_say_what_the_results_say() -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "results_page.py"), "--check"], check=True)
+
+
+def test_card_figures_equal_the_results() -> None:
+    found = json.loads((ROOT / "results" / "nano-zero-shot.json").read_text())
+    card = (NANO / "README.md").read_text()
+    for title, part, setting in (
+        ("mtil-mini, MTIL mean of 8 tasks", "zips", "mtil"),
+        ("mtil-mini, MCIL mean", "zips", "mcil"),
+        ("atlas, MTIL mean of 8 domains", "drawn", "mtil"),
+        ("atlas, MCIL mean", "drawn", "mcil"),
+    ):
+        old, new = (found[part][model]["mean"][setting] for model in ("nano-clip", "nano"))
+        assert f"| {title} | {old:.1f} | {new:.1f} |" in card
+    assert f"{(NANO / 'open_clip_model.safetensors').stat().st_size:,} bytes" in card
+    parameters = sum(p.numel() for p in load_clip("nano").model.parameters())
+    assert f"{parameters / 1e6:.1f} million parameters" in card
+
+
+def test_demo_results_keep_what_is_promised() -> None:
+    """On three seeds: at most half of fine-tuning's forgetting and degradation, more accuracy, in both settings."""
+    folder = ROOT / "results" / "demo"
+    for seed in (1102, 1, 2):
+        plain, ours = (json.loads((folder / f"{m}-{seed}" / "results.json").read_text()) for m in ("finetune", "tasso"))
+        for setting in ("mtil", "mcil"):
+            a, b = plain[setting]["metrics"], ours[setting]["metrics"]
+            assert b["accuracy"] > a["accuracy"]
+            assert b["forgetting"] <= a["forgetting"] / 2
+            # Where fine-tuning has lost nothing, neither may TASSO.
+            assert b["zero_shot_degradation"] <= max(a["zero_shot_degradation"], 0) / 2
+            assert [p["steps"] for p in ours["per_task"]] == [p["steps"] for p in plain["per_task"]]
+            assert len(ours["tasks"]) == 5

@@ -1,0 +1,303 @@
+"""The documentation is true: links lead somewhere, commands are understood, options are all there, examples work."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fences import code_in
+from tasso.cli import main, parse_run_config
+from tasso.config import PROTOCOLS, RunConfig, from_dict
+from tasso.data import BENCHMARKS, drawn
+from tasso.data.catalogue import MTIL_DATA_SETS
+from tasso.methods import METHODS
+from tasso.methods.tasso import Tasso
+from tasso.training.engine import planned_steps
+from tasso.training.learner import learn, resolve
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PROTOCOL, DESIGN, PERFORMANCE = (DOCS / f"{name}.md" for name in ("protocol", "design", "performance"))
+ADDING = DOCS / "add-a-method.md"
+GUIDE = sorted((DOCS / "guide").glob("*.md"))
+METHODS_PAGE = DOCS / "methods" / "index.md"
+TASKS_PAGE, RUNNING_PAGE = DOCS / "guide" / "tasks-and-data.md", DOCS / "guide" / "running.md"
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+# Reports under docs/results are written by a program; tests of reports look at them.
+WRITTEN = [page for page in sorted(DOCS.rglob("*.md")) if not page.is_relative_to(DOCS / "results")]
+PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *WRITTEN]
+
+
+def name_of(page: Path) -> str:
+    """What a test of this page is called."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """Fenced code of these languages."""
+    return code_in(page.read_text(encoding="utf-8"), *languages)
+
+
+def prose(page: Path) -> str:
+    """The page without fenced code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def commands(page: Path, *languages: str) -> list[list[str]]:
+    """Words of every tasso command in the page's shell blocks, after the program's name."""
+    joined = "\n".join(blocks(page, *(languages or ("sh",)))).replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in joined.splitlines()]
+    return [words[1:] for words in lines if words and words[0] == "tasso"]
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as the usual viewers make them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def rows(page: Path) -> list[list[str]]:
+    """Cells of all table rows."""
+    lines = [line for line in prose(page).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)}: {link}"
+        assert target.is_relative_to(ROOT), f"{name_of(page)}: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{name_of(page)}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_run_commands_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # where the reader stands
+    into: dict[Path, RunConfig] = {}
+    for words in commands(page):
+        if words[0] != "run":
+            continue
+        config, _ = resolve(parse_run_config("tasso run", words[1:]))
+        assert config.benchmark in BENCHMARKS or config.tasks
+        assert into.setdefault(config.out, config) == config, f"two different runs into {config.out}"
+
+
+def test_ablations_are_kept_apart_in_tables() -> None:
+    labels = [words[words.index("--label") + 1] for words in commands(PROTOCOL) if words[0] == "run"]
+    assert len(labels) == len(set(labels)) > 20
+
+
+def test_other_commands_and_their_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    used: dict[str, set[str]] = {}
+    for page in PAGES:
+        for words in commands(page):
+            flags = {word.split("=")[0] for word in words if word.startswith("--")}
+            used[words[0]] = used.get(words[0], set()) | flags
+    used.pop("run")
+    assert {"eval", "metrics", "report", "methods"} <= set(used)
+    for command, flags in used.items():
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0, command
+        known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+        assert flags <= known, f"tasso {command}: {sorted(flags - known)}"
+
+
+def shown(value: Any) -> str:
+    """A default as a YAML file would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    documented: dict[str, list[str]] = {}
+    for cells in (cells for page in GUIDE for cells in rows(page)):
+        if found := re.fullmatch(r"`--([\w.-]+)`", cells[0]):
+            documented.setdefault(found[1], []).append(cells[-1])
+    options = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name != "method"}
+    for method in METHODS.values():
+        options |= {f"method.{f.name}": f.default for f in dataclasses.fields(method)}
+    for name, default in options.items():
+        cells = documented.pop(name.replace("_", "-"), [])
+        assert cells, f"docs/guide: --{name.replace('_', '-')} has no row"
+        if default is None:
+            assert not any(cell.startswith("`") for cell in cells), f"{name} has no default of its own"
+        else:
+            assert f"`{shown(default)}`" in cells, f"docs/guide: default of {name} is {shown(default)}, not {cells}"
+    # Options of other commands that are not those of a run.
+    own: set[str] = set()
+    for command in ("sweep", "paper", "data", "classify", "serve", "export", "merge"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        own |= set(re.findall(r"--([a-z][a-z-]*)", capsys.readouterr().out))
+    own -= {name.replace("_", "-") for name in options} | {"help", "print-shtab"}
+    assert set(documented) == own | {"config", "method"}
+
+
+def test_every_difference_between_paper_and_code_is_documented() -> None:
+    table = {cells[3]: cells for cells in rows(PROTOCOL) if len(cells) == 6}
+    both = {key: (PROTOCOLS["code"][key], PROTOCOLS["paper"][key]) for key in PROTOCOLS["code"]}
+    both |= {f"method.{key}": (value, Tasso.protocols["paper"][key]) for key, value in Tasso.protocols["code"].items()}
+    for key, values in both.items():
+        cells = table[f"`--{key.replace('_', '-')}`"]
+        for value, cell in zip(values, cells[4:], strict=True):
+            assert cell.startswith(f"`{value}`"), (key, cell)
+
+
+def test_tables_name_everything_there_is() -> None:
+    for page, names in ((README, METHODS), (METHODS_PAGE, METHODS), (TASKS_PAGE, BENCHMARKS)):
+        assert {f"`{name}`" for name in names} <= {cells[0] for cells in rows(page)}, page.name
+    for name, benchmark in BENCHMARKS.items():
+        assert [f"`{name}`", ", ".join(benchmark.tasks)] in [cells[:2] for cells in rows(TASKS_PAGE)], name
+    modules = {path.stem for path in (ROOT / "src" / "tasso").glob("[a-z]*.py")}
+    modules |= {f"{path.name}/" for path in (ROOT / "src" / "tasso").glob("[a-z]*") if path.is_dir()}
+    assert modules <= {cells[0].strip("`") for cells in rows(DESIGN)}
+    assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test images" in prose(TASKS_PAGE)
+    assert f"{drawn.REFERENCE_IMAGES} reference images" in prose(TASKS_PAGE)
+
+
+def test_the_two_commands() -> None:
+    text = README.read_text(encoding="utf-8")
+    targets = set(re.findall(r"\bmake ([a-z]+)", text))
+    assert targets == {"demo", "test"}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in targets | set(re.findall(r"^make ([a-z]+)", CONTRIBUTING.read_text(encoding="utf-8"), re.M)):
+        assert re.search(rf"^{target}:", makefile, re.M), f"make {target}"
+
+
+def test_python_examples_use_options_that_exist() -> None:
+    calls = 0
+    for page in (README, *WRITTEN):
+        for block in blocks(page, "python"):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "tasso.learn":
+                    resolve(from_dict({k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}))
+                    calls += 1
+    assert calls >= 2
+
+
+# -- the worked example of a method ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def anchor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example's file as the module it says it is; the table of methods is as before afterwards."""
+    file = tmp_path / "anchor.py"
+    file.write_text(blocks(ADDING, "python")[0], encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("tasso.methods.anchor", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "tasso.methods.anchor", module)
+    monkeypatch.setitem(METHODS, "anchor", Tasso)  # whatever is put there is taken out again
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_worked_example_learns_and_its_own_test_passes(anchor: ModuleType, quick: dict[str, Any]) -> None:
+    assert METHODS["anchor"] is anchor.Anchor
+    moved = []
+    for stiffness in (0.0, 1e3):
+        out = f"{quick['out']}-{stiffness}"
+        results = learn(from_dict({**quick, "method": {"name": "anchor", "stiffness": stiffness}, "out": out}))
+        assert results["finished"]
+        moved.append(shift(out, quick))
+    assert 0 < moved[1] < moved[0], "the spring holds nothing back"
+    names: dict[str, Any] = {}
+    exec(blocks(ADDING, "python")[1], names)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert len(tests) == 1
+    tests[0]()
+    [words] = commands(ADDING, "text")
+    _, method = resolve(parse_run_config("tasso run", words[1:]))
+    assert method.hyper_parameters() == {"name": "anchor", "stiffness": 0.5}
+
+
+def shift(out: str, quick: dict[str, Any]) -> float:
+    """How far a run's last checkpoint is from the model it started with."""
+    from tasso.models.clip import load_clip
+    from tasso.training.run_folder import read_tensors
+
+    before = load_clip(str(quick["model"])).state("visual")
+    loaded = read_tensors(sorted((Path(out) / "checkpoints").iterdir())[-1])
+    assert loaded is not None
+    return sum(float((loaded[0][name] - tensor).square().sum()) for name, tensor in before.items())
+
+
+def test_results_keys_are_documented(quick: dict[str, Any]) -> None:
+    results = learn(from_dict({**quick, "steps": 1}))
+    keys = {*results, *results["mtil"], *results["mtil"]["metrics"], *results["per_task"][0], *results["parameters"]}
+    text = prose(RUNNING_PAGE)
+    assert not [key for key in keys if f"`{key}`" not in text]
+    files = {path.name for path in Path(str(quick["out"])).iterdir()}
+    layout = "\n".join(blocks(RUNNING_PAGE, "text"))
+    assert not [name for name in files if name not in layout]
+
+
+def test_speeds_in_the_documents_are_those_measured() -> None:
+    """Each figure of the tables of ratios stands in what `tasso bench` wrote."""
+    measured = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "bench").glob("*.json")}
+    step, nano, images = (measured[f"h200-{name}"] for name in ("step", "nano-step", "images"))
+    evaluation, minutes = measured["h200-eval"], whole_minutes(step, measured["h200-eval"])
+    expected = {
+        PERFORMANCE: [
+            f"| {step['reference']['seconds_ms']:.1f} ms | {step['seconds_ms']:.1f} ms |",
+            f"| 1 | {step['times_faster']:.1f} |",
+            f"({step['matmul_tflops']:.0f} TFLOP/s in that run) | – | {100 * step['share_of_matmul']:.0f} % |",
+            f"| {step['reference']['peak_memory_gib']:.1f} GiB | {step['peak_memory_gib']:.1f} GiB |",
+            f"| {step['seconds_to_first_step']:.1f} s |",
+            f"| {100 * images['share_of_device_rate']:.1f} % of the rate above |",
+            f"| {evaluation['images_per_second']:,.0f} images/s |",
+            f"| {minutes:.1f} min |",
+            f"| {nano['seconds_ms']:.1f} ms, {nano['times_faster_than_eager']:.1f} times faster |",
+        ],
+        README: [
+            f"| {step['times_faster']:.1f} times faster |",
+            f"| {100 * step['share_of_matmul']:.0f} % of their rate |",
+            f"| {100 * images['share_of_device_rate']:.1f} % of the rate |",
+            f"| {nano['times_faster_than_eager']:.1f} times faster |",
+            f"| 16 cores | {images['packed_against_exact']:.1f} times faster |",
+        ],
+    }
+    tasso = measured["h200-methods"][0]
+    for method in measured["h200-methods"]:
+        slower = (method["seconds_ms"] / method["tflop"]) / (tasso["seconds_ms"] / tasso["tflop"])
+        figures = f"{method['seconds_ms']:.1f} | {method['tflop']:.2f} | {method['peak_memory_gib']:.1f} | {slower:.2f}"
+        expected[PERFORMANCE].append(f"| `{method['method']['name']}` | {figures} |")
+    later = measured["h200-methods-later"]
+    names = ("`tasso`", "`tasso` without its subspace", "`snd`", "`gift`", "`moe-adapters`", "`tasso` again")
+    for name, method in zip(names, later, strict=True):
+        slower = (method["seconds_ms"] / method["tflop"]) / (later[0]["seconds_ms"] / later[0]["tflop"])
+        expected[PERFORMANCE].append(f"| {name} | {method['seconds_ms']:.1f} | {method['tflop']:.2f} | {slower:.2f} |")
+    steps = [f"{method['seconds_ms']:.1f} ms" for method in later[:3]]
+    expected[DOCS / "results" / "index.md"] = [
+        f"a step takes {steps[0]}, {steps[1]} without the subspace, and {steps[2]} with SnD"
+    ]
+    for page, figures in expected.items():
+        text = page.read_text(encoding="utf-8")
+        for figure in figures:
+            assert figure in text, f"{page.name}: {figure}"
+
+
+def whole_minutes(step: dict[str, Any], evaluation: dict[str, Any]) -> float:
+    """As `tasso bench run` adds them up."""
+    steps = sum(planned_steps("code", data_set.train, step["batch"][0]) for data_set in MTIL_DATA_SETS)
+    tests = (len(MTIL_DATA_SETS) + 1) * sum(data_set.test for data_set in MTIL_DATA_SETS)
+    seconds = steps * step["seconds_ms"] / 1e3 + tests / evaluation["images_per_second"]
+    return (seconds + step["seconds_to_first_step"]) / 60

@@ -1,0 +1,259 @@
+"""The site of docs/ is built without a complaint, asks nothing of the network and can be read from files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasso.methods import METHODS
+from tasso.methods.describe import cost_in_words, describe
+
+pytest.importorskip("mkdocs", reason="no mkdocs here: pip install 'tasso[docs]'")
+pytest.importorskip("material", reason="no mkdocs-material here: pip install 'tasso[docs]'")
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+from mkdocs.exceptions import PluginError
+
+import draw_method_figures
+from site_of_docs import hooks
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    """mkdocs in a process of its own, as `make docs` does it."""
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--config-file",
+        str(config),
+        "--site-dir",
+        str(out),
+    ]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def small_site(folder: Path, pages: list[str]) -> Path:
+    """The site's own settings for other pages, without what these do not use."""
+    settings = {
+        "INHERIT": str(ROOT / "mkdocs.yml"), "docs_dir": "docs", "hooks": [str(Path(hooks.__file__))],
+        "nav": pages, "plugins": [], "extra_css": [], "extra": {"polyfills": []},
+    }  # fmt: skip
+    (folder / "mkdocs.yml").write_text(json.dumps(settings))
+    return folder / "mkdocs.yml"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_every_page_is_there_and_asks_nothing_of_other_hosts(site: Path) -> None:
+    pages = {page.relative_to(DOCS).with_suffix(".html").as_posix() for page in DOCS.rglob("*.md")}
+    built = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
+    assert pages | {"contributing.html", "changelog.html", "measured.html", "nano.html"} <= built
+    for page in built:
+        text = (site / page).read_text(encoding="utf-8")
+        fetched = re.findall(r'<(?:script|img|iframe|link)\b[^>]*?(?:src|href)="([^"]+)"', text)
+        assert not [address for address in fetched if re.match(r"(https?:)?//", address)], page
+        assert "arithmatex" not in text, f"{page}: a formula was left as it stood"
+        # Lists and tables that were taken for text. Nested lists need four spaces here.
+        assert not re.search(r"<p>(?:(?!</p>).)*?\n\s*(?:[-*] |\d+\. |\| )", text, re.S), page
+
+
+def test_all_pages_are_in_the_menu(site: Path) -> None:
+    menu = set(re.findall(r'href="([\w/.-]+\.html)" class="md-nav__link"', (site / "index.html").read_text()))
+    written = {page.relative_to(DOCS).with_suffix(".html").as_posix() for page in DOCS.rglob("*.md")}
+    written = {page for page in written if not page.startswith("results/")}  # reports link to one another
+    assert written <= menu | {"index.html"}, sorted(written - menu)
+
+
+@pytest.mark.parametrize(
+    ("page", "complaints"),
+    [
+        (
+            "[x](index.md#nowhere) [y](nowhere.md)",
+            ["there is no such anchor", "not found among documentation files"],
+        ),
+        ("$$\\nonsense{x}$$", ["no MathML for \\nonsense"]),
+    ],
+)
+def test_what_is_broken_ends_the_build(page: str, complaints: list[str], tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n{page}\n")
+    done = build(small_site(tmp_path, ["index.md"]), tmp_path / "out")
+    assert done.returncode != 0
+    assert not [complaint for complaint in complaints if complaint not in done.stderr], done.stderr
+
+
+def test_reports_keep_both_of_their_pages(tmp_path: Path) -> None:
+    """A report has index.md and index.html, which would be one file in the site."""
+    report = tmp_path / "docs" / "results" / "x"
+    report.mkdir(parents=True)
+    (tmp_path / "docs" / "index.md").write_text("# Home\n\nA list:\n- [written](results/x/index.md)\n")
+    (report / "index.md").write_text("# Report\n\n[One page](index.html)\n")
+    (report / "index.html").write_text("<p>made by tasso report</p>")
+    done = build(small_site(tmp_path, ["index.md"]), tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out" / "results" / "x"
+    assert "made by tasso report" in (out / "page.html").read_text()
+    assert 'href="page.html"' in (out / "index.html").read_text()
+    assert '<li><a href="results/x/index.html">' in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_links_of_pages_that_lie_elsewhere() -> None:
+    follow = hooks.with_site_links
+    assert follow("[a](docs/design.md#words)", ROOT / "CONTRIBUTING.md", "contributing.md") == "[a](design.md#words)"
+    outside = follow(
+        "[a](../../README.md), [b](../../results/README.md)", DOCS / "guide" / "index.md", "guide/index.md"
+    )
+    assert outside == "[a](../index.md), [b](../measured.md)"
+    assert follow("[the errors](src/tasso/errors.py)", ROOT / "CONTRIBUTING.md", "contributing.md") == (
+        "the errors (`src/tasso/errors.py`)"
+    )
+    report = follow("[a](../docs/results/x/index.html)", ROOT / "results" / "README.md", "measured.md")
+    assert report == "[a](results/x/page.html)"
+    same = "[a](options.md#data), [b](https://example.org), [c](#here)"
+    assert follow(same, DOCS / "guide" / "index.md", "guide/index.md") == same
+    with pytest.raises(PluginError, match="out of the repository"):
+        follow("[a](../../../x)", DOCS / "guide" / "index.md", "guide/index.md")
+
+
+# -- the methods' pages ------------------------------------------------------------------------------------------
+
+
+def test_figures_are_what_is_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    draw_method_figures.main(["--check"])
+    assert set(draw_method_figures.DRAWINGS) == set(METHODS)
+    monkeypatch.setattr(draw_method_figures, "FIGURES", tmp_path)
+    with pytest.raises(SystemExit, match="is not what is drawn"):
+        draw_method_figures.main(["--check"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_page(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # AlexNet, if it is there, changes what MoE-Adapters costs
+    text = (DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.M) == [
+        "The loss", "What is trained and stored", "Options", "Cost", "Paper and code", "Run it", "Source",
+    ]  # fmt: skip
+    assert re.search(rf"!\[[^\]]{{40,}}\]\(figures/{name}\.svg\)", text), (
+        "a figure with words for those who cannot see it"
+    )
+    assert re.search(r"^\$\$.+\$\$$", text, re.M)
+    assert re.search(rf"^tasso run --benchmark atlas .*--method {name} ", text, re.M)
+    options = {field.replace("_", "-") for field in describe(name)["options"]}
+    assert set(re.findall(r"`--method\.([a-z-]+)", text)) <= options
+    cost = text.partition("## Cost")[2].partition("\n## ")[0]
+    counted = cost_in_words(describe(name)["cost"])
+    figures = re.findall(r"[\d.,]*\d(?: MiB| M\b)", cost)
+    assert figures
+    assert not [figure for figure in figures if figure not in counted], counted
+
+
+# -- what a reader sees ------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Someone who opens the site's files."""
+
+    def __init__(self, browser: Any, site: Path) -> None:
+        self.browser, self.site = browser, site
+
+    def open(self, page: str) -> None:
+        self.browser.get((self.site / page).as_uri())
+
+    def run(self, script: str) -> Any:
+        return self.browser.execute_script(script)
+
+
+@pytest.fixture
+def reader(browser: Any, site: Path) -> Iterator[Reader]:
+    yield Reader(browser, site)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("page", ["index.html", "methods/tasso.html", "methods/gift.html", "api.html", "measured.html"])
+def test_pages_load_only_files_and_complain_of_nothing(reader: Reader, page: str) -> None:
+    reader.browser.execute_cdp_cmd("Network.enable", {})
+    reader.browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["http://*", "https://*", "ws://*", "wss://*"]})
+    try:
+        reader.open(page)
+        asked = "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+        assert [address for address in reader.run(asked) if not address.startswith("file:")] == []
+        assert reader.browser.get_log("browser") == []
+        # Had it asked, the browser would say so.
+        reader.browser.execute_async_script(
+            "const image = new Image(); image.onerror = () => arguments[0](); image.src = 'https://host.invalid/x'"
+        )
+        assert reader.run(asked)[-1] == "https://host.invalid/x"
+    finally:
+        reader.browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+
+
+def test_formulas_are_drawn(reader: Reader) -> None:
+    for name in METHODS:
+        reader.open(f"methods/{name}.html")
+        heights = reader.run(
+            "const formulas = [...document.querySelectorAll('.formula math')];"
+            "return formulas.map((formula) => formula.getBoundingClientRect().height)"
+        )
+        assert heights, name
+        assert min(heights) > 10, name
+        assert "$" not in reader.run("return document.querySelector('article').innerText"), name
+    reader.open("methods/tasso.html")
+    # A fraction that is drawn as one is higher than a line of text.
+    assert reader.run("return document.querySelector('mfrac').getBoundingClientRect().height") > 25
+
+
+def test_light_and_dark(reader: Reader) -> None:
+    looks = {}
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        reader.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        reader.open("methods/snd.html")
+        looks[scheme] = reader.run(
+            "const colour = (selector, what) => getComputedStyle(document.querySelector(selector))[what];"
+            "return [colour('body', 'backgroundColor'), colour('article', 'color'),"
+            " colour('figure text[font-weight]', 'fill')]"
+        )
+        reader.run("localStorage.clear()")
+    light, dark = ([_brightness(colour) for colour in looks[scheme]] for scheme in ("light", "dark"))
+    assert light[0] > 200 > 100 > max(light[1:])
+    assert dark[0] < 60 < 150 < min(dark[1:])
+
+
+def _brightness(colour: str) -> float:
+    return sum(float(part) for part in re.findall(r"[\d.]+", colour)[:3]) / 3
+
+
+def test_search_without_a_server(reader: Reader) -> None:
+    reader.open("methods/snd.html")
+    box = reader.browser.find_element("css selector", ".md-search__input")
+    box.click()
+    box.send_keys("herding")
+    found = reader.browser.execute_async_script(
+        "const list = document.querySelector('.md-search-result'), done = arguments[0];"
+        "const look = () => { const found = [...list.querySelectorAll('a')].map((a) => a.getAttribute('href'));"
+        "  if (found.length) done(found); };"
+        "new MutationObserver(look).observe(list, {childList: true, subtree: true}); look()"
+    )
+    assert any("methods/icarl.html" in address for address in found)
+    index = json.loads((reader.site / "search" / "search_index.json").read_text())
+    assert len({entry["location"].partition("#")[0] for entry in index["docs"]}) > 25

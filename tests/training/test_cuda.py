@@ -1,0 +1,147 @@
+"""What only a GPU can show. Skipped where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from method_runs import learn_first_task, learner_for, options_for
+from tasso.config import from_dict
+from tasso.errors import RunError
+from tasso.methods import METHODS, Batch
+from tasso.methods.finetune import FineTune
+from tasso.training.learner import Learner, learn, resolve
+from tasso.training.run_folder import RunFolder
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+@pytest.fixture
+def on_gpu(quick: dict[str, Any]) -> dict[str, Any]:
+    return {**quick, "device": "cuda", "steps": 12}
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"moe-adapters"}))
+def test_recorded_steps_are_the_same_steps(on_gpu: dict[str, Any], name: str) -> None:
+    """Bit for bit, in the second task. (MoE-Adapters draws other random numbers when it is recorded.)"""
+    learn_first_task(on_gpu, method=options_for(name))
+    curves = []
+    for recorded in (False, True):
+        training = learner_for(on_gpu, method=options_for(name), cuda_graphs=recorded).begin(1)
+        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(12)])
+        assert (training.recorded is not None) == recorded
+        if training.recorded:
+            assert len(training.recorded.recordings) == 1
+        training.close()
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
+    for more in ({}, {"cache_gib": 0.0, "workers": 2}):  # images in memory; images read ahead by threads
+        out = f"{on_gpu['out']}-{len(more)}"
+        results = learn(from_dict({**on_gpu, **more, "method": options_for(name), "out": out}))
+        assert results["finished"]
+
+
+def test_projector_from_texts_is_recorded_like_any_other(on_gpu: dict[str, Any]) -> None:
+    method = {**options_for("tasso"), "projector_init": "texts"}
+    curves = []
+    for recorded in (False, True):
+        training = learner_for(on_gpu, method=method, cuda_graphs=recorded).begin(0)
+        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(12)])
+        training.close()
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize("optimise", ["alternate", "projector-first"])
+def test_groups_that_rest_have_recordings_of_their_own(on_gpu: dict[str, Any], optimise: str) -> None:
+    method = {**options_for("tasso"), "optimise": optimise}
+    curves = []
+    for recorded in (False, True):
+        training = learner_for(on_gpu, method=method, cuda_graphs=recorded, steps=24).begin(0)
+        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(24)])
+        if training.recorded:
+            assert len(training.recorded.recordings) == 2
+        training.close()
+    assert curves[0] == curves[1]
+
+
+def test_resumed_run_goes_on_nearly_the_same(on_gpu: dict[str, Any]) -> None:
+    whole = learner_for(on_gpu, method=options_for("tasso")).begin(0)
+    losses = [{key: float(term) for key, term in whole.advance().items()} for _ in range(12)]
+    part = learner_for(on_gpu, method=options_for("tasso")).begin(0)
+    for _ in range(6):
+        part.advance()
+    state = {key: tensor.detach().clone().cpu() for key, tensor in part.state_dict().items()}
+    again = learner_for(on_gpu, method=options_for("tasso")).begin(0)
+    again.load_state_dict(state, "state")
+    rest = [{key: float(term) for key, term in again.advance().items()} for _ in range(6)]
+    for resumed, expected in zip(rest, losses[6:], strict=True):
+        assert resumed == pytest.approx(expected, rel=1e-3)
+
+
+class Waiting(FineTune):
+    """A method that reads a number back in every step."""
+
+    name = "waiting"
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        terms = super().loss(batch)
+        return {"ce": terms["ce"] * (1 + 0 * float(terms["ce"].detach()))}
+
+
+def test_a_step_that_waits_is_refused_with_advice(on_gpu: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "waiting", Waiting)
+    with pytest.raises(RunError, match=r"cannot be recorded as a CUDA graph.*--cuda-graphs false"):
+        learn(from_dict({**on_gpu, "method": {"name": "waiting"}}))
+    out = f"{on_gpu['out']}-plain"
+    assert learn(from_dict({**on_gpu, "method": {"name": "waiting"}, "cuda_graphs": False, "out": out}))["finished"]
+
+
+def test_memory_of_a_task_is_given_back(on_gpu: dict[str, Any]) -> None:
+    learner = learner_for({**on_gpu, "sequence": "dtd,eurosat,food-101"}, method="finetune")
+    held = []
+    for index in range(3):
+        learner._learn_task(index)
+        torch.cuda.synchronize()
+        held.append(torch.cuda.memory_allocated())
+    assert held[2] <= 1.02 * held[1], held
+
+
+def test_bfloat16_learns_what_float32_learns(tmp_path: Path) -> None:
+    """After 100 steps from one start. What another seed changes in float32 is the yardstick."""
+
+    def learned(precision: str, seed: int) -> tuple[dict[str, Tensor], Tensor]:
+        options = {
+            "benchmark": "atlas", "sequence": "pets", "model": "nano", "method": {"name": "tasso", "rank": 72},
+            "steps": 100, "lr": 1e-4, "device": "cuda", "precision": precision, "seed": seed,
+            "out": str(tmp_path / f"{precision}-{seed}"),
+        }  # fmt: skip
+        config, method = resolve(from_dict(options))
+        folder = RunFolder(config.out)
+        folder.checkpoints.mkdir(parents=True)
+        learner = Learner(config, method, folder)
+        training = learner.begin(0)
+        steps = [training.advance() for _ in range(100)]
+        training.close()
+        curves = {name: torch.stack([step[name] for step in steps]).cpu() for name in steps[0]}
+        images = learner._kept(learner.sequence.tasks[0].test, "test")
+        return curves, method.inference([learner.sequence.tasks[0].class_names]).embed_all(images).features.cpu()
+
+    losses, features = learned("float32", 1102)
+
+    def apart(other: tuple[dict[str, Tensor], Tensor]) -> tuple[dict[str, float], float]:
+        relative = {name: float(((other[0][name] - c).abs() / c.abs()).mean()) for name, c in losses.items()}
+        return relative, float((1 - (other[1] * features).sum(-1)).mean())
+
+    (by_precision, features_by_precision), (by_seed, features_by_seed) = (
+        apart(learned(*which)) for which in (("bfloat16", 1102), ("float32", 1))
+    )
+    for name, difference in by_precision.items():
+        assert difference < 0.5 * by_seed[name], name
+    assert features_by_precision < 0.1 * features_by_seed

@@ -1,0 +1,193 @@
+"""Two processes learn what one learns. Real processes, started by torchrun, that talk through gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from method_runs import options_for
+from tasso.config import from_dict
+from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible
+from tasso.errors import ConfigError, RunError
+from tasso.methods import METHODS
+from tasso.training.learner import Learner, learn, resolve
+from tasso.training.run_folder import RunFolder
+
+TESTS = Path(__file__).parents[1]
+STEPS = 20
+
+# Every process notes its losses in the second task, and the weights it ends with.
+CHILD = """
+import json, sys, torch
+torch.set_num_threads(1)
+from tasso.config import from_dict
+from tasso.training.learner import Learner, resolve
+from tasso.distributed import init_distributed
+from tasso.training.run_folder import RunFolder
+distributed = init_distributed(torch.device("cpu"))
+jobs = json.load(open(sys.argv[1]))
+found = {}
+for name, options in jobs.items():
+    config, method = resolve(from_dict(options))
+    folder = RunFolder(config.out, writes=distributed.is_main)
+    if distributed.is_main:
+        folder.checkpoints.mkdir(parents=True)
+    distributed.barrier()
+    learner = Learner(config, method, folder, distributed=distributed)
+    learner._learn_task(0)
+    training = learner.begin(1)
+    losses = []
+    for step in range(int(sys.argv[2])):
+        losses.append({key: float(term) for key, term in training.advance().items()})
+        if step == 1:  # Adam hides how large gradients are, so they are looked at themselves
+            named = {key: p for group in training.groups for key, p in group.parameters.items()}
+            gradients = {key: float(p.grad.norm()) for key, p in named.items() if p.grad is not None}
+    training.close()
+    weights = sum(float(p.double().abs().sum()) for p in learner.clip.model.parameters())
+    rows = learner._evaluate("test")
+    found[name] = {"losses": losses, "gradients": gradients, "weights": weights, "mtil": rows.mtil, "mcil": rows.mcil}
+json.dump(found, open(f"{sys.argv[3]}-{distributed.rank}.json", "w"))
+distributed.barrier()
+"""
+
+
+def together(script: Path, *words: str, processes: int = 2) -> subprocess.CompletedProcess[str]:
+    """torchrun with as many processes, each with one thread."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*command, str(script), *words], capture_output=True, text=True, env=environment, check=False)
+
+
+def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {**quick, "method": options_for(name), "steps": STEPS, "lr": 1e-4, "out": str(folder / name)}
+        for name in names
+    }
+
+
+def alone(options: dict[str, Any]) -> dict[str, Any]:
+    config, method = resolve(from_dict(options))
+    folder = RunFolder(config.out)
+    folder.checkpoints.mkdir(parents=True)
+    learner = Learner(config, method, folder)
+    learner._learn_task(0)
+    training = learner.begin(1)
+    losses, gradients = [], {}
+    for step in range(STEPS):
+        losses.append({key: float(term) for key, term in training.advance().items()})
+        if step == 1:
+            named = {key: p for group in training.groups for key, p in group.parameters.items()}
+            gradients = {key: float(p.grad.norm()) for key, p in named.items() if p.grad is not None}
+    training.close()
+    rows = learner._evaluate("test")
+    return {"losses": losses, "gradients": gradients, "mtil": rows.mtil, "mcil": rows.mcil}
+
+
+def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Path) -> None:
+    """Losses of every method over twenty steps of the second task, within what float32 makes of another order."""
+    names = sorted(METHODS)
+    script, asked = tmp_path / "child.py", tmp_path / "jobs.json"
+    script.write_text(CHILD)
+    asked.write_text(json.dumps(jobs(quick, tmp_path / "two", names)))
+    ended = together(script, str(asked), str(STEPS), str(tmp_path / "found"))
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in (0, 1))
+    for name, options in jobs(quick, tmp_path / "one", names).items():
+        assert first[name] == second[name], f"{name}: the processes must agree to the last bit"
+        if name == "moe-adapters":  # it draws noise for each image, and each process draws for its own
+            continue
+        expected = alone(options)
+        for step, (two, one) in enumerate(zip(first[name]["losses"], expected["losses"], strict=True)):
+            # Rounding grows from step to step, most in the angle between two embeddings that are almost the same.
+            close = {"rel": 2e-3, "abs": 1e-4} if step < STEPS // 2 else {"rel": 5e-3, "abs": 5e-4}
+            assert two == pytest.approx(one, **close), f"{name}, step {step}"
+        largest = max(expected["gradients"].values())
+        assert first[name]["gradients"] == pytest.approx(expected["gradients"], rel=0.02, abs=1e-3 * largest), name
+        assert first[name]["mtil"] == pytest.approx(expected["mtil"], abs=6), name
+
+
+def test_a_run_of_two_goes_on_as_a_run_of_one(quick: dict[str, Any], tmp_path: Path) -> None:
+    """The command itself; stopped in the middle by its own clock of saves, and gone on with by one process."""
+    whole = learn(from_dict({**quick, "steps": 6, "lr": 1e-4, "out": str(tmp_path / "whole")}))
+    out = tmp_path / "run"
+    options = {**quick, "steps": 6, "lr": 1e-4, "save_every": 2, "out": str(out)}
+    config = tmp_path / "run.yaml"
+    config.write_text(json.dumps(options))  # JSON is YAML
+    script = tmp_path / "killed.py"
+    # The first process dies without a word in the second task, after its state was saved.
+    script.write_text(
+        "import os, signal, sys, torch\n"
+        "torch.set_num_threads(1)\n"
+        "from tasso.training.run_folder import RunFolder\n"
+        "write = RunFolder.write_state\n"
+        "def then_die(self, state, about):\n"
+        "    write(self, state, about)\n"
+        "    if self.writes and about['index'] == 1:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "RunFolder.write_state = then_die\n"
+        "from tasso.cli import main\n"
+        f"main(['run', '--config', {str(config)!r}])\n"
+    )
+    ended = together(script)
+    assert ended.returncode != 0, "one was killed, so all have ended"
+    assert str(-signal.SIGKILL) in ended.stderr or "SIGKILL" in ended.stderr
+    assert (out / "state.safetensors").exists()
+    results = learn(from_dict(options))
+    assert results["finished"]
+    for row, expected in zip(results["mtil"]["matrix"], whole["mtil"]["matrix"], strict=True):
+        assert row == pytest.approx(expected, abs=6)
+    assert len((out / "log.jsonl").read_text().splitlines()) < 20, "only one process writes"
+
+
+def test_parts_of_a_batch() -> None:
+    assert [Distributed(rank, 4).part(8) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 8)]
+    assert SINGLE_PROCESS.part(5) == slice(0, 5)
+    check_divisible({"batch_size": 8}, Distributed(0, 4))
+    with pytest.raises(ConfigError, match=r"batch_size: must be a multiple of the number of processes \(3\), not 8"):
+        check_divisible({"batch_size": 8}, Distributed(0, 3))
+
+
+def test_alone_nothing_is_done() -> None:
+    tensor = torch.randn(3, requires_grad=True)
+    assert SINGLE_PROCESS.gather(tensor) is tensor
+    SINGLE_PROCESS.average([tensor])
+    SINGLE_PROCESS.wait()
+    SINGLE_PROCESS.check_same({"a": tensor}, "test")
+    assert SINGLE_PROCESS.any(True, torch.device("cpu"))
+    assert not SINGLE_PROCESS.any(False, torch.device("cpu"))
+
+
+def test_batches_are_split_once(quick: dict[str, Any]) -> None:
+    config, method = resolve(from_dict({**quick, "accumulate": 2}))
+    with pytest.raises(ConfigError, match="accumulate: must be 1 with several processes"):
+        Learner(config, method, RunFolder(config.out), distributed=Distributed(0, 2))
+
+
+def test_models_that_differ_are_noticed(tmp_path: Path) -> None:
+    script = tmp_path / "differ.py"
+    script.write_text(
+        "import torch\n"
+        "from tasso.errors import RunError\n"
+        "from tasso.distributed import init_distributed\n"
+        "distributed = init_distributed(torch.device('cpu'))\n"
+        "same = {'A': torch.ones(3)}\n"
+        "distributed.check_equal(same, 'before')\n"
+        "try:\n"
+        "    distributed.check_equal({**same, 'U': torch.ones(3) * distributed.rank}, 'task one')\n"
+        "except RunError as error:\n"
+        "    open(f'{__file__}.{distributed.rank}', 'w').write(str(error))\n"
+        "distributed.barrier()\n"
+    )
+    ended = together(script)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    for rank in (0, 1):
+        assert Path(f"{script}.{rank}").read_text().startswith("task one: U differs between the processes")
+    assert issubclass(RunError, Exception)

@@ -1,0 +1,364 @@
+"""Whole runs: the folder they leave, and runs that are killed, stopped, repeated or disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import tasso
+from tasso.config import from_dict
+from tasso.errors import ConfigError, DataError, RunError
+from tasso.evaluation.metrics import metrics_of_file
+from tasso.training.engine import choose_device, planned_steps
+from tasso.training.learner import evaluate, learn, resolve
+from tasso.training.run_folder import RunFolder
+
+# A child process runs the same options, with one function replaced so that the process dies or is asked to stop at
+# an exact place: a real SIGKILL, no waiting and no luck.
+CHILD = """
+import json, os, signal, sys
+import torch
+torch.set_num_threads(1)
+from pathlib import Path
+from tasso.training import engine, learner
+from tasso.training import run_folder as runs
+from tasso.cli import main
+point, number = sys.argv[1], int(sys.argv[2])
+calls = 0
+def at(place, then):
+    global calls
+    if place == point:
+        calls += 1
+        if calls == number:
+            then()
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
+def wrap(owner, name, place, before=None, after=None):
+    original = getattr(owner, name)
+    def wrapped(*args, **kwargs):
+        if before: at(place, before)
+        result = original(*args, **kwargs)
+        if after: at(place, after)
+        return result
+    setattr(owner, name, wrapped)
+wrap(runs.RunFolder, "write_state", "after-state", after=die)
+wrap(runs.RunFolder, "write_checkpoint", "after-checkpoint", after=die)
+wrap(runs.RunFolder, "write_results", "before-results", before=die)
+wrap(Path, "replace", "before-rename", before=die)
+wrap(engine.Training, "advance", "kill-step", after=die)
+wrap(engine.Training, "advance", "interrupt-step", after=interrupt)
+wrap(learner, "accuracy_rows", "interrupt-evaluation", before=interrupt)
+main(["run", "--config", sys.argv[3]])
+"""
+
+
+def run_child(options: dict[str, Any], point: str = "never", number: int = 1) -> subprocess.CompletedProcess[str]:
+    folder = Path(str(options["out"])).parent
+    file = folder / f"{Path(str(options['out'])).name}.yaml"
+    file.write_text(json.dumps(options))  # JSON is YAML
+    command = [sys.executable, "-c", CHILD, point, str(number), str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def same_run(one: Path, other: Path) -> None:
+    """Both runs ended with the same bits, and nothing half-written is left."""
+    assert not list(one.rglob("*.tmp"))
+    results = [json.loads((folder / "results.json").read_text()) for folder in (one, other)]
+    for key in ("mtil", "mcil", "alignment"):
+        assert results[0][key] == results[1][key]
+    for result in results:
+        spent = ("preparing_seconds", "seconds", "evaluation_seconds")
+        assert all(task[key] > 0 for task in result["per_task"] for key in spent), "resumed or not"
+    files = sorted(path.name for path in (one / "checkpoints").iterdir())
+    assert files == sorted(path.name for path in (other / "checkpoints").iterdir())
+    assert len(files) == 2
+    for name in files:
+        tensors, expected = (load_file(folder / "checkpoints" / name) for folder in (one, other))
+        assert tensors.keys() == expected.keys()
+        for key, tensor in tensors.items():
+            assert torch.equal(tensor, expected[key]), f"{name}: {key}"
+
+
+@pytest.fixture
+def stepwise(quick: dict[str, Any]) -> dict[str, Any]:
+    return {**quick, "steps": 6, "save_every": 2}
+
+
+@pytest.fixture
+def uninterrupted(stepwise: dict[str, Any], tmp_path: Path) -> Path:
+    learn(from_dict({**stepwise, "out": str(tmp_path / "whole")}))
+    return tmp_path / "whole"
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [
+        ("after-state", 1),  # in the first task, at a saved step
+        ("kill-step", 3),  # one step after a saved one
+        ("after-state", 3),  # in the second task
+        ("after-checkpoint", 1),  # the task is learned but not yet evaluated
+        ("before-results", 2),  # evaluated, but not yet written down
+        ("before-rename", 1),  # while the folder is being made
+        ("before-rename", 4),  # in the middle of writing a file
+        ("kill-step", 1),  # nothing saved yet
+    ],
+)
+def test_killed_run_goes_on_and_ends_with_the_same_bits(
+    stepwise: dict[str, Any], uninterrupted: Path, point: str, number: int
+) -> None:
+    killed = run_child(stepwise, point, number)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = run_child(stepwise)
+    assert again.returncode == 0, again.stderr
+    same_run(Path(str(stepwise["out"])), uninterrupted)
+
+
+def test_ctrl_c_saves_says_how_to_go_on_and_resumes(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+    stopped = run_child({**stepwise, "save_every": None}, "interrupt-step", 9)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "stopped at step 3 of 6 of eurosat. The same command goes on from there" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    again = run_child({**stepwise, "save_every": None})
+    assert "resuming eurosat at step 3" in again.stderr
+    same_run(Path(str(stepwise["out"])), uninterrupted)
+
+
+def test_ctrl_c_in_the_last_step_of_a_task_is_not_lost(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+    stopped = run_child(stepwise, "interrupt-step", 6)
+    assert stopped.returncode == 130
+    assert "stopped after the last step of dtd" in stopped.stderr
+    assert run_child(stepwise).returncode == 0
+    same_run(Path(str(stepwise["out"])), uninterrupted)
+
+
+def test_ctrl_c_after_overwrite_does_not_advise_to_overwrite_again(stepwise: dict[str, Any]) -> None:
+    stopped = run_child({**stepwise, "overwrite": True}, "interrupt-step", 2)
+    assert "The same command without --overwrite goes on from there" in stopped.stderr
+    assert not RunFolder(Path(str(stepwise["out"]))).read_config().overwrite
+
+
+def test_ctrl_c_during_evaluation_says_how_to_go_on(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+    stopped = run_child(stepwise, "interrupt-evaluation", 2)
+    assert stopped.returncode == 130
+    assert "stopped; the same command goes on from what is saved" in stopped.stderr
+    assert run_child(stepwise).returncode == 0
+    same_run(Path(str(stepwise["out"])), uninterrupted)
+
+
+def test_progress_carries_losses_and_speed(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+
+    @contextlib.contextmanager
+    def recorder(description: str, total: int, done: int = 0) -> Iterator[Any]:
+        yield lambda count, note: notes.append(note) if "dtd" in description and "/" in description else None
+
+    monkeypatch.setattr("tasso.training.learner.progress", recorder)
+    monkeypatch.setattr("tasso.training.learner.NOTE_SECONDS", 0.0)
+    learn(from_dict({**quick, "sequence": "dtd"}))
+    assert len(notes) == 4
+    assert all("ce " in note and "kd " in note and "images/s" in note for note in notes)
+
+
+def test_run_folder_is_complete(quick: dict[str, Any]) -> None:
+    run = tasso.learn(**quick)
+    folder = Path(str(quick["out"]))
+    assert sorted(p.name for p in folder.iterdir()) == [
+        ".lock", "checkpoints", "config.yaml", "log.jsonl", "results.json",
+    ]  # fmt: skip
+    results = json.loads((folder / "results.json").read_text())
+    assert results["tasks"] == ["dtd", "eurosat"]
+    assert {"steps", "seconds", "images_per_second", "peak_memory_bytes", "trainable_parameters"} <= set(
+        results["per_task"][0]
+    )
+    assert results["per_task"][0]["steps"] == 4
+    assert results["per_task"][0]["trainable_parameters"] > 24 * 6
+    assert metrics_of_file(folder) == {s: results[s]["metrics"] for s in ("mtil", "mcil")} == run.metrics
+    config = RunFolder(folder).read_config()
+    assert config.method["rank"] == 6
+    assert config.method["subspace_scale"] == 10.0
+    assert "torch" in (folder / "config.yaml").read_text()
+    events = [json.loads(line)["event"] for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert events[0] == "started"
+    assert events.count("learned") == 2
+
+
+def test_finished_run_is_not_repeated(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = learn(from_dict(quick))
+    monkeypatch.setattr("tasso.training.learner.Learner", None)
+    assert learn(from_dict(quick)) == first
+
+
+def test_other_options_in_the_same_folder_are_refused(quick: dict[str, Any]) -> None:
+    learn(from_dict(quick))
+    with pytest.raises(RunError, match=r"started with seed = 1102, not 7\. Choose another --out, or --overwrite"):
+        learn(from_dict({**quick, "seed": 7}))
+    with pytest.raises(RunError, match=r"started with method\.rank = 6, not 5"):
+        learn(from_dict({**quick, "method": {"name": "tasso", "rank": 5}}))
+    assert learn(from_dict({**quick, "seed": 7, "overwrite": True}))["seed"] == 7
+
+
+def test_foreign_folders_are_left_alone(quick: dict[str, Any]) -> None:
+    out = Path(str(quick["out"]))
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    with pytest.raises(RunError, match=r"not a run folder, but not empty \(thesis\.txt\)"):
+        learn(from_dict(quick))
+    with pytest.raises(
+        RunError, match=r"not a run folder, but not empty \(thesis\.txt\), so --overwrite does not touch it"
+    ):
+        learn(from_dict({**quick, "overwrite": True}))
+    assert sorted(p.name for p in out.iterdir()) == ["thesis.txt"]
+    assert (out / "thesis.txt").read_text() == "years of work"
+
+
+def test_impossible_places_are_named_before_anything_is_loaded(
+    quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasso.training.learner.Learner", None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="is a file, not a folder"):
+        learn(from_dict({**quick, "out": str(tmp_path / "file")}))
+
+
+def test_folder_that_cannot_be_made_is_named(quick: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot make the run folder"):
+        learn(from_dict({**quick, "out": str(tmp_path / "file" / "run")}))
+
+
+def test_damaged_results_are_named(quick: dict[str, Any]) -> None:
+    learn(from_dict(quick))
+    file = Path(str(quick["out"])) / "results.json"
+    for content, complaint in (("{", "not valid JSON"), ('{"mtil": {}}', "not the results of a run")):
+        file.write_text(content)
+        with pytest.raises(RunError, match=rf"results\.json: {complaint}.*--overwrite"):
+            learn(from_dict(quick))
+
+
+def test_variants_are_told_apart_by_their_labels(quick: dict[str, Any]) -> None:
+    labels = [
+        resolve(from_dict({**quick, "method": method}))[0].label
+        for method in ("tasso", {"name": "tasso", "rank": 6, "kd_whole": "l2"}, "finetune")
+    ]
+    assert labels == ["TASSO", "TASSO (rank 6, kd_whole l2)", "fine-tuning"]
+    assert resolve(from_dict({**quick, "method": "tasso", "protocol": "paper"}))[0].label == "TASSO (protocol paper)"
+
+
+def test_prompts_may_hold_any_braces(quick: dict[str, Any]) -> None:
+    assert learn(from_dict({**quick, "template": "{x} a {} or {} {", "method": "finetune"}))["finished"]
+
+
+def test_two_processes_do_not_share_a_folder(quick: dict[str, Any]) -> None:
+    config = from_dict(quick)
+    folder = RunFolder(config.out)
+    with folder.opened(config), pytest.raises(RunError, match="another process"), folder.opened(config):
+        pass
+
+
+def test_damaged_state_and_missing_checkpoint_are_named(stepwise: dict[str, Any]) -> None:
+    run_child(stepwise, "after-state", 3)
+    out = Path(str(stepwise["out"]))
+    good = (out / "state.safetensors").read_bytes()
+    (out / "state.safetensors").write_bytes(good[:100])
+    with pytest.raises(RunError, match=r"state\.safetensors: damaged"):
+        learn(from_dict(stepwise))
+    (out / "state.safetensors").write_bytes(good)
+    (out / "checkpoints" / "01-dtd.safetensors").unlink()
+    with pytest.raises(RunError, match=r"01-dtd\.safetensors is missing"):
+        learn(from_dict(stepwise))
+
+
+def test_unreadable_image_stops_the_run_with_its_name(quick: dict[str, Any], tmp_path: Path) -> None:
+    from conftest import write_data_set
+
+    folder = write_data_set(tmp_path, "dtd", "dtd")
+    (folder / "images" / "train" / "005.png").write_bytes(b"no image")
+    broken = {**quick, "data_root": str(tmp_path), "sequence": "dtd", "method": "finetune"}
+    with pytest.raises(DataError, match=r"005\.png: not a readable image"):
+        learn(from_dict(broken))
+
+
+def test_same_seed_same_bits_other_seed_other_bits(quick: dict[str, Any], tmp_path: Path) -> None:
+    ends = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        learn(from_dict({**quick, "seed": seed, "out": str(tmp_path / name)}))
+        ends.append(load_file(tmp_path / name / "checkpoints" / "02-eurosat.safetensors")["visual.proj"])
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+
+
+def test_checkpoint_holds_the_trained_tower_only(quick: dict[str, Any]) -> None:
+    learn(from_dict(quick))
+    names = load_file(Path(str(quick["out"])) / "checkpoints" / "02-eurosat.safetensors")
+    assert all(name.startswith("visual.") for name in names)
+
+
+def test_evaluate_run_equals_its_last_row(quick: dict[str, Any]) -> None:
+    results = learn(from_dict(quick))
+    options = {k: v for k, v in quick.items() if k not in ("out", "steps")}
+    found = evaluate(from_dict(options), Path(str(quick["out"])))
+    assert found["mtil"] == results["mtil"]["matrix"][-1]
+    assert found["mcil"] == results["mcil"]["matrix"][-1]
+    assert evaluate(from_dict(options))["mtil"] == results["mtil"]["zero_shot"]
+    assert tasso.evaluate(run=str(quick["out"]))["mtil"] == results["mtil"]["matrix"][-1]
+    with pytest.raises(ConfigError, match="'steps' is not an option of an evaluation"):
+        tasso.evaluate(steps=3)
+
+
+def test_classify(quick: dict[str, Any], tmp_path: Path) -> None:
+    from conftest import draw
+
+    run = tasso.learn(**quick)
+    image = draw(1, 77)
+    image.save(tmp_path / "one.png")
+    predictions = run.classify([tmp_path / "one.png", image, np.asarray(image)], top=3)
+    assert [len(g) for g in predictions] == [3, 3, 3]
+    assert predictions[0] == predictions[1] == predictions[2]
+    assert predictions[0][0].probability >= predictions[0][1].probability
+    assert {g.task for g in run.classify(image, task="dtd", top=9)[0]} == {"dtd"}
+    open_words = run.classify(image, classes=["red thing", "blue thing"], top=2)[0]
+    assert sum(g.probability for g in open_words) == pytest.approx(1)
+    with pytest.raises(ConfigError, match="no task 'birds'"):
+        run.classify(image, task="birds")
+    with pytest.raises(DataError, match="not a readable image"):
+        run.classify(tmp_path / "absent.png")
+    for array in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 4), np.uint8), np.zeros((8, 8, 3))):
+        with pytest.raises(DataError, match="an array must be height × width × 3 bytes"):
+            run.classify(array)
+    assert tasso.load(str(quick["out"])).classify(Image.new("RGB", (40, 20)))[0][0].class_name
+
+
+def test_step_rules() -> None:
+    sizes = [3334, 2820, 13500, 4093, 50500, 2944, 6509, 7639]
+    assert [planned_steps("code", n, 32) for n in sizes] == [1000, 880, 1000, 1000, 3156, 920, 1000, 1000]
+    assert sum(planned_steps("code", n, 32) for n in sizes) == 9956
+    assert sum(planned_steps("paper", n, 32) for n in sizes) == 7800
+    assert planned_steps("code", 5, 32) == 10
+
+
+def test_bad_devices_are_named() -> None:
+    for device in ("mps", "meta", "cpu:7"):
+        with pytest.raises(ConfigError, match="is not auto, cpu, cuda or cuda:N"):
+            choose_device(device)
+    with pytest.raises(ConfigError, match="device: 'gpu' is not"):
+        choose_device("gpu")
+    with pytest.raises(ConfigError, match="device: 'cuda:99' is not there"):
+        choose_device("cuda:99")
+
+
+def test_environment_is_left_alone(quick: dict[str, Any]) -> None:
+    handler, directory = signal.getsignal(signal.SIGINT), Path.cwd()
+    learn(from_dict(quick))
+    assert (signal.getsignal(signal.SIGINT), Path.cwd()) == (handler, directory)
