@@ -20,7 +20,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from tasso.data.catalogue import MTIL_MINI
-from tasso.models.clip import Clip, load_clip
+from tasso.models.clip import Clip
+from tasso.models.loading import load_clip
 
 # Models this small gain nothing from threads, and threads that wait for each other are slow on a busy machine.
 torch.set_num_threads(1)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tasso.config import from_dict
 from tasso.methods import METHODS, build_method
-from tasso.training.learner import Learner, resolve
+from tasso.training.learner import Learner
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 # Hyper-parameters that fit the tiny model.

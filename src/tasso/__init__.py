@@ -70,8 +70,8 @@ def evaluate(run: str | Path | None = None, after: str | None = None, **options:
     Returns:
         A dict with `tasks`, and the rows `mtil` and `mcil` in percent.
     """
-    from tasso.training.learner import evaluate as evaluate_model
-    from tasso.training.learner import evaluation_config
+    from tasso.training.evaluator import evaluate as evaluate_model
+    from tasso.training.evaluator import evaluation_config
 
     folder = Path(run) if run else None
     return evaluate_model(evaluation_config(options, folder, "evaluate"), folder, after)

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from tasso.errors import ConfigError, RunError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ class Distributed:
         """Until all have come this far."""
         if self.world_size > 1:
             dist.barrier()
+
+    def main_first(self, make: Callable[[], T]) -> T:
+        """The main process makes files that the others then find."""
+        if not self.is_main:
+            self.barrier()
+        made = make()
+        if self.is_main:
+            self.barrier()
+        return made
 
     def check_equal(self, tensors: Mapping[str, Tensor], when: str) -> None:
         """Raise a RunError unless these tensors are the same in all processes."""

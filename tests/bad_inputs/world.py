@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from bad_inputs.case import plain_logging
 from conftest import TINY_CONFIG, draw, write_data_set
 from tasso.cli import parse_run_config
-from tasso.models.clip import NANO
+from tasso.models.loading import NANO
 from tasso.training import learner
 from tasso.training.engine import Training
 

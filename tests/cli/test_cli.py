@@ -191,7 +191,7 @@ RUN_FILES = sorted(file for file in (ROOT / "examples").glob("*.yaml") if not fi
 @pytest.mark.parametrize("file", RUN_FILES, ids=lambda file: file.stem)
 def test_every_shipped_config_is_understood(file: Path) -> None:
     config = parse_run_config("tasso run", ["--config", str(file)])
-    from tasso.training.learner import resolve
+    from tasso.training.resolve import resolve
 
     resolved, method = resolve(config)
     assert yaml.safe_load(file.read_text())["method"]["name"] == method.name

@@ -21,7 +21,8 @@ from tasso.data import atlas
 from tasso.data.images.transforms import normalise
 from tasso.experiments.plans import all_jobs
 from tasso.methods import METHODS
-from tasso.models.clip import NANO, Clip, load_clip
+from tasso.models.clip import Clip
+from tasso.models.loading import NANO, load_clip
 
 ROOT = Path(__file__).parents[2]
 

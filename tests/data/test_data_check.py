@@ -235,7 +235,7 @@ def test_the_papers_rows() -> None:
 
 
 def rows(root: Path, tiny_model: str) -> dict[str, dict[str, float]]:
-    from tasso.training.learner import evaluate
+    from tasso.training.evaluator import evaluate
 
     options = {"benchmark": "mtil", "data_root": str(root), "model": tiny_model, "device": "cpu"}
     result = evaluate(from_dict(options))

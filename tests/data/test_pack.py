@@ -698,7 +698,7 @@ def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float
 
 
 def first_weights(options: dict[str, Any]) -> dict[str, torch.Tensor]:
-    from tasso.models.clip import load_clip
+    from tasso.models.loading import load_clip
 
     return load_clip(str(options["model"])).state("visual")
 

@@ -32,9 +32,10 @@ from tasso.errors import ConfigError, DataError, RunError, TassoError
 from tasso.experiments.sweep.carry_out import check
 from tasso.experiments.sweep.jobs import Job
 from tasso.models.class_overlap import similar_classes, warn_of_similar_classes
-from tasso.models.clip import load_clip
+from tasso.models.loading import load_clip
 from tasso.task_specs import parse_tasks, without_folders
-from tasso.training.learner import evaluate, evaluation_config, learn
+from tasso.training.evaluator import evaluate, evaluation_config
+from tasso.training.learner import learn
 from tasso.training.run_folder import RunFolder
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "own-images.md"

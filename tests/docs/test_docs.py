@@ -23,7 +23,8 @@ from tasso.data.catalogue import MTIL_DATA_SETS
 from tasso.methods import METHODS
 from tasso.methods.tasso import Tasso
 from tasso.training.engine import planned_steps
-from tasso.training.learner import learn, resolve
+from tasso.training.learner import learn
+from tasso.training.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -231,7 +232,7 @@ def test_worked_example_learns_and_its_own_test_passes(anchor: ModuleType, quick
 
 def shift(out: str, quick: dict[str, Any]) -> float:
     """How far a run's last checkpoint is from the model it started with."""
-    from tasso.models.clip import load_clip
+    from tasso.models.loading import load_clip
     from tasso.training.run_folder import read_tensors
 
     before = load_clip(str(quick["model"])).state("visual")

@@ -21,7 +21,8 @@ from tasso.evaluation.alignment import BINS, RANGE, alignment
 from tasso.methods.moe.routed import RoutedInference
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
-from tasso.training.learner import learn, load_checkpoint
+from tasso.training.checkpoints import load_checkpoint
+from tasso.training.learner import learn
 from tasso.training.run_folder import RunFolder, to_json
 
 
@@ -88,7 +89,7 @@ def test_a_class_with_many_texts_has_no_distance(quick: dict[str, Any]) -> None:
     assert results["finished"]
     assert results["alignment"]["last"] is None
     assert len(results["alignment"]["zero_shot"]) == 2
-    from tasso.models.clip import load_clip
+    from tasso.models.loading import load_clip
 
     _, inference = load_checkpoint(load_clip(str(quick["model"])), RunFolder(Path(str(quick["out"]))))
     assert isinstance(inference, RoutedInference)

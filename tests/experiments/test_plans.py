@@ -18,7 +18,7 @@ from tasso.experiments.sweep.carry_out import How
 from tasso.methods import METHODS
 from tasso.report.paper import PLANS, Plan, Setup, run_folder
 from tasso.report.paper.evaluation import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
-from tasso.training.learner import resolve
+from tasso.training.resolve import resolve
 
 PAPER = Setup(common={"benchmark": "mtil", "data_root": "DATA"})
 NANO = make_setup({"benchmark": "mtil-mini", "data_root": "DATA", "steps": 300})

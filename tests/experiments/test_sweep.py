@@ -26,7 +26,9 @@ from tasso.experiments.sweep.carry_out import How, carry_out, check, is_finished
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
 from tasso.experiments.sweep.slots import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.work import Work, perform
-from tasso.training.learner import evaluate, learn, resolve
+from tasso.training.evaluator import evaluate
+from tasso.training.learner import learn
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import MAY_CHANGE, RunFolder
 
 TESTS = Path(__file__).parents[1]

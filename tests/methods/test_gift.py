@@ -21,8 +21,9 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError
 from tasso.methods import RunInfo, build_method
 from tasso.methods.gift import Gift
-from tasso.models.clip import load_clip
-from tasso.training.learner import learn, resolve
+from tasso.models.loading import load_clip
+from tasso.training.learner import learn
+from tasso.training.resolve import resolve
 
 SMALL = {"name": "gift", "generator": "atlas", "images": 24}
 

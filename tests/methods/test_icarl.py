@@ -20,8 +20,8 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError
 from tasso.methods import build_method
 from tasso.methods.icarl import ICaRL, NearestMean, choose_exemplars, herd
-from tasso.models.clip import load_clip
 from tasso.models.inference import Embedded
+from tasso.models.loading import load_clip
 from tasso.training.learner import learn
 from tasso.training.run_folder import read_tensors, write_tensors
 
@@ -109,7 +109,7 @@ def test_exemplars_come_from_earlier_tasks_with_labels_that_count_on(quick: dict
     places = method.exemplars[0].numpy()
     assert sorted(np.bincount(train.labels[places])) == [3, 3, 3], "three of each class"
     assert stream.labels.tolist() == train.labels[places].tolist(), "the first task's classes come first"
-    expected = learner._pixels(train, "dtd").eval_view(places)
+    expected = learner.data.pixels(train, "dtd").eval_view(places)
     assert torch.equal(stream.pixels.eval_view(np.arange(9)), expected)
 
 
@@ -191,7 +191,7 @@ def test_means_are_those_of_the_exemplars_as_the_model_sees_them_now(quick: dict
     for number, task in enumerate(learner.sequence.tasks):
         places = loaded[0][f"method/exemplars/{number}"].numpy()
         with torch.no_grad():
-            features = run.clip.encode_images(learner._pixels(task.train, "task").eval_view(places)).cpu().double()
+            features = run.clip.encode_images(learner.data.pixels(task.train, "task").eval_view(places)).cpu().double()
         for label in range(3):
             mean = features[torch.from_numpy(task.train.labels[places] == label)].mean(0)
             torch.testing.assert_close(

@@ -19,7 +19,8 @@ from tasso.methods import build_method
 from tasso.methods.losses import cross_entropy
 from tasso.methods.lwf import LearningWithoutForgetting
 from tasso.methods.zscl import ZeroShotContinualLearning
-from tasso.models.clip import Clip, load_clip
+from tasso.models.clip import Clip
+from tasso.models.loading import load_clip
 from tasso.training.learner import learn
 
 
@@ -40,7 +41,7 @@ def test_lwf_is_taught_by_the_previous_model_on_the_task_s_own_images(quick: dic
         training.advance()
     batch = training.batch()
     current, task = batch.others["current"], learner.sequence.tasks[1]
-    pixels = learner._pixels(task.train, "task")
+    pixels = learner.data.pixels(task.train, "task")
     assert torch.equal(current.pixels, pixels.eval_view(current.indices)), "the evaluation view"
     assert not np.array_equal(current.indices, batch.task.indices), "a shuffle of its own"
     texts = previous.class_embeddings(task.class_names, learner.templates).double()

@@ -23,9 +23,11 @@ from tasso.methods import METHODS, build_method
 from tasso.methods.describe import cost_in_words, describe
 from tasso.methods.subspace import orthonormal, outside
 from tasso.methods.tasso import Tasso
-from tasso.models.clip import Clip, FrozenImageEncoder, load_clip
+from tasso.models.clip import Clip, FrozenImageEncoder
+from tasso.models.loading import load_clip
 from tasso.training.engine import cpu_has_bfloat16
-from tasso.training.learner import learn, resolve
+from tasso.training.learner import learn
+from tasso.training.resolve import resolve
 
 
 @pytest.fixture(params=sorted(METHODS))

@@ -42,10 +42,12 @@ from tasso.methods.moe.selector import (
     train_auto_encoder,
 )
 from tasso.methods.moe_adapters import MoEAdapters
-from tasso.models.clip import Clip, load_clip
+from tasso.models.clip import Clip
 from tasso.models.inference import Embedded, Inference
+from tasso.models.loading import load_clip
 from tasso.training.engine import cpu_has_bfloat16
-from tasso.training.learner import Learner, learn, resolve
+from tasso.training.learner import Learner, learn
+from tasso.training.resolve import resolve
 
 SMALL: dict[str, Any] = {
     "name": "moe-adapters", "experts": 4, "hidden": 3, "freeze": 1, "selector_features": "clip",
@@ -740,7 +742,7 @@ def test_without_reference_images_there_is_no_auto_encoder_of_them(
     assert "no reference images" in caplog.text
     assert method.selector is not None
     assert list(method.selector.coders) == [0]
-    train = learner._pixels(learner.sequence.tasks[0].train, "x").eval_view(np.arange(36))
+    train = learner.data.pixels(learner.sequence.tasks[0].train, "x").eval_view(np.arange(36))
     with torch.no_grad():
         raw = learner.clip.encode_images(train)
     features = method.selector.features

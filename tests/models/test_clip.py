@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from tasso.config import read_templates
 from tasso.errors import ConfigError, ModelError
-from tasso.models.clip import Clip, load_clip
+from tasso.models.clip import Clip
+from tasso.models.loading import load_clip
 
 NAMES = ("cat", "a dog with spots", "tram")
 

@@ -21,8 +21,9 @@ from tasso.cli import main
 from tasso.data import atlas
 from tasso.data.images.transforms import normalise, resize_and_centre
 from tasso.errors import ConfigError, ModelError, RunError
-from tasso.models.clip import Clip, load_clip
+from tasso.models.clip import Clip
 from tasso.models.export import FORMATS, Source, export_model, export_open_clip
+from tasso.models.loading import load_clip
 from tasso.training.source import open_source
 
 TEXTS = ["a photo of a biplane.", "two dogs run through the grass"]

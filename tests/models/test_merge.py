@@ -16,7 +16,8 @@ import tasso
 from runs_on_disk import draw_coarsely
 from tasso.cli import main
 from tasso.errors import ConfigError, ModelError, RunError
-from tasso.models.clip import Clip, load_clip
+from tasso.models.clip import Clip
+from tasso.models.loading import load_clip
 from tasso.models.merge import check_same_kind, merged
 from tasso.training.source import open_model
 

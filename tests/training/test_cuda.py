@@ -14,7 +14,8 @@ from tasso.config import from_dict
 from tasso.errors import RunError
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
-from tasso.training.learner import Learner, learn, resolve
+from tasso.training.learner import Learner, learn
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -130,7 +131,7 @@ def test_bfloat16_learns_what_float32_learns(tmp_path: Path) -> None:
         steps = [training.advance() for _ in range(100)]
         training.close()
         curves = {name: torch.stack([step[name] for step in steps]).cpu() for name in steps[0]}
-        images = learner._kept(learner.sequence.tasks[0].test, "test")
+        images = learner.data.cached(learner.sequence.tasks[0].test, "test")
         return curves, method.inference([learner.sequence.tasks[0].class_names]).embed_all(images).features.cpu()
 
     losses, features = learned("float32", 1102)

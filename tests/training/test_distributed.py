@@ -18,7 +18,8 @@ from tasso.config import from_dict
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible
 from tasso.errors import ConfigError, RunError
 from tasso.methods import METHODS
-from tasso.training.learner import Learner, learn, resolve
+from tasso.training.learner import Learner, learn
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 TESTS = Path(__file__).parents[1]
@@ -29,7 +30,8 @@ CHILD = """
 import json, sys, torch
 torch.set_num_threads(1)
 from tasso.config import from_dict
-from tasso.training.learner import Learner, resolve
+from tasso.training.learner import Learner
+from tasso.training.resolve import resolve
 from tasso.distributed import init_distributed
 from tasso.training.run_folder import RunFolder
 distributed = init_distributed(torch.device("cpu"))

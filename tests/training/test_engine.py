@@ -23,7 +23,7 @@ from tasso.methods.tasso import Tasso
 from tasso.models.clip import Clip, FrozenImageEncoder
 from tasso.training import engine
 from tasso.training.engine import Plan, Training, choose_precision, cpu_has_bfloat16
-from tasso.training.learner import resolve
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import read_tensors
 
 EACH = pytest.mark.parametrize("name", REPEATABLE)

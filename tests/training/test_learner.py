@@ -22,7 +22,9 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError, RunError
 from tasso.evaluation.metrics import metrics_of_file
 from tasso.training.engine import choose_device, planned_steps
-from tasso.training.learner import evaluate, learn, resolve
+from tasso.training.evaluator import evaluate
+from tasso.training.learner import learn
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 # A child process runs the same options, with one function replaced so that the process dies or is asked to stop at

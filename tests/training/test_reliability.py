@@ -29,7 +29,8 @@ from tasso.methods import METHODS
 from tasso.methods.base import Batch, register
 from tasso.methods.finetune import FineTune
 from tasso.models.clip import Clip
-from tasso.training.learner import learn, save
+from tasso.training.checkpoints import save_checkpoint
+from tasso.training.learner import learn
 from tasso.training.run_folder import RunFolder
 
 HALF = ("run", *world.LEARN, "--steps", "3", "--save-every", "1", "--out", "half")
@@ -291,7 +292,7 @@ def test_what_is_no_number_is_never_saved(
 def test_what_a_method_keeps_beside_the_model_is_looked_at_too(tiny_clip: Clip, tmp_path: Path) -> None:
     method = SimpleNamespace(name="x", towers="none", lasting_state=lambda: {"experts": torch.tensor([1.0, torch.nan])})
     with pytest.raises(ModelError, match="the weights: tensor 'method/experts' is not finite"):
-        save(tiny_clip, cast(Any, method), RunFolder(tmp_path), 0, "dtd", {})
+        save_checkpoint(tiny_clip, cast(Any, method), RunFolder(tmp_path), 0, "dtd", {})
     assert not list(tmp_path.rglob("*.safetensors"))
 
 

@@ -51,8 +51,8 @@ def _print_run(folder: Path) -> None:
 
 def evaluate(words: list[str]) -> None:
     """tasso eval"""
-    from tasso.training.learner import EVALUATION_OPTIONS, evaluation_config
-    from tasso.training.learner import evaluate as evaluate_model
+    from tasso.training.evaluator import EVALUATION_OPTIONS, evaluation_config
+    from tasso.training.evaluator import evaluate as evaluate_model
 
     parser = new_parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
     parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")

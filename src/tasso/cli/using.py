@@ -106,7 +106,7 @@ def export(words: list[str]) -> None:
 def merge(words: list[str]) -> None:
     """tasso merge A B"""
     from tasso.report.merging import merge_into, sweep_between
-    from tasso.training.learner import EVALUATION_OPTIONS
+    from tasso.training.evaluator import EVALUATION_OPTIONS
 
     parser = new_parser("tasso merge", "The weights (1 − α)·A + α·B of two models, and the accuracy along the way.")
     for name in ("a", "b"):

@@ -19,7 +19,8 @@ from tasso.data.prepare.prepare import read_record
 from tasso.data.prepare.unreadable import Memory, unreadable
 from tasso.errors import ConfigError, DataError
 from tasso.report.fingerprint import TEMPLATE, Fingerprint, differences, known_fingerprint
-from tasso.training.learner import evaluate, resolve
+from tasso.training.evaluator import evaluate
+from tasso.training.resolve import resolve
 
 What = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
 SPLITS = ("train", "val", "test")

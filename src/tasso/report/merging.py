@@ -17,7 +17,7 @@ from tasso.models.export.folder import check_new, new_folder
 from tasso.models.inference import Inference
 from tasso.models.merge import check_alpha, check_same_kind, merged
 from tasso.report.figures.style import colour, drawing, marker, new_figure, require_matplotlib, save
-from tasso.training.learner import EVALUATION_OPTIONS, Evaluator
+from tasso.training.evaluator import EVALUATION_OPTIONS, Evaluator
 from tasso.training.run_folder import RunFolder
 from tasso.training.source import open_model
 

@@ -121,6 +121,11 @@ class Training:
         """How many numbers this task may change."""
         return sum(p.numel() for group in self.groups for p in group.parameters.values())
 
+    @property
+    def images_per_step(self) -> int:
+        """Images of all streams together."""
+        return sum(stream.batch_size for stream in self.streams.values())
+
     def batch(self) -> Batch:
         """What the step at hand sees."""
         seen = {name: stream.batch(self.step) for name, stream in self.streams.items()}

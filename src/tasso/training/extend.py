@@ -15,7 +15,8 @@ from tasso.config import OWN, RunConfig, from_dict
 from tasso.data import BENCHMARKS, TaskSequence, load_sequence
 from tasso.errors import ConfigError, RunError
 from tasso.task_specs import Place, parse_tasks
-from tasso.training.learner import Learner, learn_resolved, resolve
+from tasso.training.learner import Learner, learn_resolved
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import MAY_CHANGE, RunFolder, check_data
 
 log = logging.getLogger("tasso")

@@ -16,10 +16,11 @@ from tasso.data.images.files import ImageLike, read_image
 from tasso.errors import ModelError, RunError
 from tasso.evaluation.predict import BATCH, Answer, Candidates, Prediction, Predictor, answers, candidates
 from tasso.methods import METHODS
-from tasso.models.clip import Clip, load_clip
+from tasso.models.clip import Clip
 from tasso.models.inference import Inference
+from tasso.models.loading import load_clip
+from tasso.training.checkpoints import load_checkpoint
 from tasso.training.engine import choose_device, choose_precision
-from tasso.training.learner import load_checkpoint
 from tasso.training.run_folder import RunFolder
 
 __all__ = ["Image", "Prediction", "Run"]

@@ -6,8 +6,9 @@ import logging
 from pathlib import Path
 
 from tasso.errors import ConfigError, RunError
-from tasso.models.clip import LOCAL, Clip, load_clip
+from tasso.models.clip import Clip
 from tasso.models.export import Source
+from tasso.models.loading import LOCAL, load_clip
 from tasso.training.run import Run
 from tasso.training.run_folder import RunFolder
 

@@ -42,7 +42,7 @@ def bench_images(
     """
     endless = {"steps": 10**6, **options}
     learner = noise_learner(endless, classes=classes, images=IMAGES)
-    device, preprocess, pool = learner.device, learner.clip.preprocess, learner.pool
+    device, preprocess, pool = learner.device, learner.clip.preprocess, learner.data.pool
     held = time_steps(learner, rounds, calls)
     with tempfile.TemporaryDirectory(prefix="tasso-bench-") as place:
         images = draw_photographs(Path(place) / "photographs", count, classes)

@@ -14,8 +14,9 @@ import numpy as np
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task, TaskSequence
 from tasso.data.task import Array
-from tasso.models.clip import random_clip
-from tasso.training.learner import Learner, resolve
+from tasso.models.loading import random_clip
+from tasso.training.learner import Learner
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 

@@ -11,8 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from tasso.experiments.bench.measure import Timing, machine, matmul_rate, plain, reset_peak_memory, time_calls
 from tasso.experiments.bench.noise import noise_learner
 from tasso.experiments.bench.reference import ReferenceStep
+from tasso.training.checkpoints import save_checkpoint
 from tasso.training.engine import Training, choose_precision, peak_memory
-from tasso.training.learner import Learner, save
+from tasso.training.learner import Learner
 
 RANK = 144  # the paper's; it fits nano too
 IMAGES = 512  # a set; all lie on the device before the clock starts
@@ -81,7 +82,7 @@ def second_task(learner: Learner) -> Training:
     """The second task ready for its first step, as if the first had been learned."""
     learner.begin(0).close()
     learner.method.end_task()
-    save(learner.clip, learner.method, learner.folder, 0, "first", {})
+    save_checkpoint(learner.clip, learner.method, learner.folder, 0, "first", {})
     return learner.begin(1)
 
 

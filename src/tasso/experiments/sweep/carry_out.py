@@ -17,8 +17,8 @@ from tasso.experiments.sweep.local import run_local
 from tasso.experiments.sweep.slots import devices_for
 from tasso.experiments.sweep.work import Outcome, Work
 from tasso.progress import progress
-from tasso.training.learner import stop_signals
 from tasso.training.run_folder import RunFolder
+from tasso.training.stopping import stop_signals
 
 log = logging.getLogger("tasso")
 

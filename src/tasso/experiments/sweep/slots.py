@@ -78,7 +78,7 @@ def run_bytes(config: RunConfig) -> int:
     All of the model is taken as trained, and a batch as task and reference images together, so that the method does
     not matter much. A model whose sizes cannot be read is taken to need a GPU of its own.
     """
-    from tasso.models.clip import architecture_of
+    from tasso.models.loading import architecture_of
 
     try:
         sizes = architecture_of(config.model)

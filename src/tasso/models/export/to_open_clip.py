@@ -12,7 +12,8 @@ from typing import Any
 from safetensors.torch import save_file
 
 from tasso.errors import ModelError
-from tasso.models.clip import CONFIG_NAME, Clip
+from tasso.models.clip import Clip
+from tasso.models.loading import CONFIG_NAME
 
 README = """
 ```python

@@ -18,7 +18,7 @@ from tasso.experiments.sweep.carry_out import How, Summary, carry_out, check, is
 from tasso.experiments.sweep.jobs import resolved_identity
 from tasso.experiments.sweep.slots import devices_for
 from tasso.methods import METHODS
-from tasso.models.clip import architecture_of
+from tasso.models.loading import architecture_of
 from tasso.progress import duration
 from tasso.report.gallery import Gallery
 from tasso.report.paper.arithmetic import count_arithmetic

@@ -1,0 +1,88 @@
+"""Evaluation of a model or of a run's checkpoint, without learning anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasso.config import RunConfig, from_dict, read_templates, unwrap
+from tasso.data import load_sequence
+from tasso.data.images import load_pixels, open_packs, thread_pool
+from tasso.errors import ConfigError
+from tasso.evaluation.accuracy import Rows, accuracy_rows
+from tasso.models.clip import Clip
+from tasso.models.inference import Inference
+from tasso.models.loading import load_clip
+from tasso.progress import progress
+from tasso.training.checkpoints import load_checkpoint
+from tasso.training.engine import choose_device, choose_precision
+from tasso.training.resolve import resolve
+from tasso.training.run_folder import RunFolder
+
+# Options that say what is evaluated and how; the others are about learning.
+EVALUATION_OPTIONS = frozenset({
+    "benchmark", "tasks", "data_root", "sequence", "limit_tasks", "test_per_class", "test_share", "split_seed",
+    "check_counts", "model", "pretrained", "template", "protocol", "device", "precision", "eval_batch_size", "workers",
+    "cache_gib", "pack_dir", "pack_size",
+})  # fmt: skip
+
+
+def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) -> RunConfig:
+    """Options of an evaluation. With a run, what is not given is as it was in that run, but for the machine."""
+    if unknown := sorted(set(given) - EVALUATION_OPTIONS):
+        raise ConfigError(f"{where}: {unknown[0]!r} is not an option of an evaluation")
+    base = RunFolder(run).read_config().to_dict() if run else {}
+    kept = {k: v for k, v in base.items() if k in EVALUATION_OPTIONS - {"device", "precision"}}
+    if given.keys() & {"benchmark", "tasks"} and base.get("tasks"):  # other tasks than the run's own
+        kept = {k: v for k, v in kept.items() if k not in ("benchmark", "tasks", "sequence", "limit_tasks")}
+    return from_dict({**kept, **given}, where)
+
+
+def evaluate(config: RunConfig, run: Path | None = None, after: str | None = None) -> dict[str, Any]:
+    """Zero-shot accuracy of a model on a benchmark, or that of a run's checkpoint, in both settings.
+
+    Args:
+        run: evaluate this run's latest checkpoint.
+        after: or the one after this task of the run (its name or its number, from 1).
+    """
+    config, _ = resolve(config)
+    clip = load_clip(config.model, config.pretrained)
+    evaluator = Evaluator(config, clip)
+    checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
+    rows = evaluator.rows(inference)
+    return {
+        "model": str(clip.spec),
+        "checkpoint": checkpoint,
+        "benchmark": config.benchmark,
+        "tasks": evaluator.sequence.names,
+        "mtil": rows.mtil,
+        "mcil": rows.mcil,
+    }
+
+
+class Evaluator:
+    """The test images of a benchmark, read once, for any number of models of one kind."""
+
+    def __init__(self, config: RunConfig, clip: Clip) -> None:
+        """`clip` is moved to the device of the evaluation, and tells how the models look at images."""
+        config, _ = resolve(config)
+        self.config, device = config, choose_device(config.device)
+        clip.to(device, choose_precision(config.precision, device))
+        self.sequence = load_sequence(config, with_reference=False)
+        pool = thread_pool(config.workers)
+        packs = open_packs(config, pool, clip.preprocess)
+        if packs:
+            self.sequence = packs.packed(self.sequence, train=False)
+        self.pixels = [
+            load_pixels(task.test, clip.preprocess, device, pool, config.cache_gib, packs=packs)
+            for task in self.sequence.tasks
+        ]
+
+    def rows(self, inference: Inference, what: str = "") -> Rows:
+        """Accuracy on every task in both settings."""
+        with progress(f"testing {what}".rstrip(), sum(map(len, self.pixels))) as advance:
+            return accuracy_rows(
+                inference, self.sequence.tasks, self.pixels, read_templates(unwrap(self.config.template)),
+                self.config.eval_batch_size, lambda n: advance(n, ""),
+            )  # fmt: skip

@@ -1,0 +1,57 @@
+"""A configuration with nothing left open: protocol, method, machine and label filled in."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from tasso.config import Protocol, RunConfig
+from tasso.data import BENCHMARKS
+from tasso.errors import ConfigError
+from tasso.methods import Method, build_method
+from tasso.task_specs import absolute, absolute_path
+from tasso.training.engine import choose_device, choose_precision
+
+
+def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
+    """The configuration with nothing left open, and its method."""
+    method = build_method(config.method, config.protocol)
+    method.resolve_auto()
+    if method.whole_batch and config.accumulate > 1:
+        raise ConfigError(
+            f"accumulate: must be 1 with {method.name}, which compares the images of a batch with each other"
+        )
+    precision = choose_precision(config.precision, choose_device(config.device))
+    return dataclasses.replace(
+        config.resolved(method.run_defaults),
+        method=method.hyper_parameters(),
+        tasks=absolute(config.tasks) if config.tasks else None,
+        reference=_reference(config.reference),
+        label=label_of(config, method),
+        precision="bfloat16" if precision == torch.bfloat16 else "float32",
+    ), method
+
+
+def _reference(reference: str | None) -> str | None:
+    """A folder by its full path, as own tasks have; names of benchmarks as they are."""
+    return reference if reference is None or reference in BENCHMARKS else absolute_path(reference)
+
+
+def label_of(config: RunConfig, method: Method) -> str:
+    """The name in tables. What stands in for a part of the method is told there, whatever the user calls it."""
+    label = config.label or default_label(method, config.protocol)
+    return label if method.stand_in in label else f"{label}, {method.stand_in}"
+
+
+def default_label(method: Method, protocol: Protocol) -> str:
+    """The method's title with what differs from its defaults, so that tables do not mix up variants."""
+    default = build_method({"name": method.name}, protocol)
+    default.resolve_auto()
+    usual = default.hyper_parameters()
+    now = {key: value for key, value in method.hyper_parameters().items() if value != usual[key]}
+    # A path says where something lies, not what it is.
+    changed = [f"{key} {value}" for key, value in now.items() if not (isinstance(value, str) and "/" in value)]
+    if protocol != "code":
+        changed.append(f"protocol {protocol}")
+    return method.title + (f" ({', '.join(changed)})" if changed else "")
