@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: install demo test lint docs clean
+.PHONY: install demo check test lint docs clean
 
 install: $(READY)
 
@@ -18,7 +18,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/tasso demo
 
-# One process a core, each with one thread; tests of one file stay together.
+# The inner loop: everything but the tests marked as slow.
+check: lint
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
+
+# One process per core, each with one thread; tests of one file stay together.
 test: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
