@@ -106,9 +106,8 @@ def data_pack(words: list[str]) -> None:
     from tasso.data.images import open_packs, thread_pool
 
     parser = new_parser("tasso data pack", "Decode each image of a benchmark once: training, test and reference.")
-    parser.add_argument("--verify", type=bool, default=False, help="compare all packed pixels with their checksums")
     add_run_options(parser, DATA_OPTIONS)
-    values = parsed(parser, words, flags=["--verify", *flags_of(RunConfig)])
+    values = parsed(parser, words, flags=flags_of(RunConfig))
     given = only_given(values, DATA_OPTIONS)
     config = from_dict(given, "tasso data pack")
     packs = open_packs(config, thread_pool(config.workers))
@@ -116,7 +115,7 @@ def data_pack(words: list[str]) -> None:
         raise ConfigError("pack_dir: where shall the packs lie? Give --pack-dir")
     # Own tasks bring no reference images, and need none to be packed.
     with_reference = config.tasks is None or config.reference is not None
-    packs.packed(load_sequence(config, with_reference=with_reference), verify=values["verify"])
+    packs.packed(load_sequence(config, with_reference=with_reference))
     if not packs.reports:
         print(f"{config.benchmark}: its images are drawn by code, there is nothing to pack")
         return
