@@ -43,7 +43,7 @@ TEMPLATES = (
 )
 NAME, CAPTION, DRAWN, MIX = 0, 1, 2, 3  # what kind of text a row holds
 PAD = -2  # no text has this group
-DEFAULT_RENDERER = "tasso.data.atlas:render_captioned"
+DEFAULT_RENDERER = "pretrain.captioned:render_captioned"
 
 Pixels = NDArray[np.uint8]
 Render = Callable[..., tuple[Pixels, tuple[str, ...]]]

@@ -20,8 +20,8 @@ from .canvas import (
     lighter,
     occlude,
 )
-from .captioned import Subject, any_subject
 from .registry import DOMAINS, Pose
+from .subjects import Subject, any_subject
 
 CAMERA = Camera()
 WILD_POSE = Pose(scale=(0.3, 0.8), turn=0.5, shift=0.9, squeeze=0.3, shear=0.3)
