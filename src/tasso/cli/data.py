@@ -80,7 +80,8 @@ CHECK_OPTIONS = (
 
 def data_check(words: list[str]) -> None:
     """tasso data check"""
-    from tasso.report.data_check import check, report_lines
+    from tasso.cli.data_fingerprint import zero_shot
+    from tasso.data.prepare.check import check, report_lines
 
     parser = new_parser("tasso data check", "Sizes, images and class names of a benchmark; with a model, its accuracy.")
     parser.add_argument("--quick", type=bool, default=False, help="do not decode the images")
@@ -92,8 +93,8 @@ def data_check(words: list[str]) -> None:
     report = check(
         from_dict(given, "tasso data check"),
         quick=values["quick"],
-        with_model="model" in given,
         tolerance=values["tolerance"],
+        zero_shot=zero_shot if "model" in given else None,
     )
     print(json.dumps(report, indent=1) if values["json"] else "\n".join(report_lines(report)))
     if not report["ok"]:
