@@ -17,10 +17,11 @@ from tasso.cli import data_fingerprint, main
 from tasso.cli.data_fingerprint import known_fingerprint
 from tasso.config import from_dict
 from tasso.data import BENCHMARKS
-from tasso.data.catalogue import DataSet, _annotated
+from tasso.data.catalogue import DataSet, annotated_benchmark
 from tasso.data.prepare import unreadable
 from tasso.data.prepare.fingerprint import Fingerprint, allowed, differences
-from tasso.data.prepare.prepare import Options, prepare
+from tasso.data.prepare.options import Options
+from tasso.data.prepare.prepare import prepare
 
 NAMES = ("dtd", "eurosat", "flowers-102", "stanford-cars")
 
@@ -45,7 +46,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         DataSet("stanford-cars", "stanfordcars", 3, 24, 9),
     ]
     monkeypatch.setitem(
-        BENCHMARKS, "mtil", _annotated("mtil", "", sets, DataSet("imagenet", "imagenet", 3, 12, 0), exact=False)
+        BENCHMARKS, "mtil", annotated_benchmark("mtil", "", sets, DataSet("imagenet", "imagenet", 3, 12, 0), False)
     )
     return folder
 

@@ -40,7 +40,8 @@ def data(words: list[str]) -> None:
 def data_prepare(words: list[str]) -> None:
     """tasso data prepare NAME …"""
     from tasso.data.prepare import RECIPES
-    from tasso.data.prepare.prepare import Names, Options, outcome_json, outcome_lines, plan, prepare
+    from tasso.data.prepare.options import Names, Options
+    from tasso.data.prepare.prepare import outcome_json, outcome_lines, plan, prepare
 
     parser = new_parser("tasso data prepare", "Get, unpack and annotate the paper's data sets.")
     parser.add_argument("names", type=str, nargs="+", help=f"all, or some of: {', '.join(RECIPES)}")

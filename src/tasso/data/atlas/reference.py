@@ -30,7 +30,7 @@ SCENE_POSE = Pose(scale=(0.35, 0.6), turn=0.06, shift=0.55)
 
 
 def render_reference(index: int, *, seed: int = 0, size: int = 64) -> ImageArray:
-    """Unlabelled scene ``index``."""
+    """Unlabelled scene ``index``, `(size, size, 3)` uint8."""
     dice = Dice(seed, crc32(b"reference"), index)
     style = "photo" if dice.chance(0.6) else dice.pick(("flat", "outline", "poster", "sketch"))
     outline = dice.span(0.02, 0.05) if style in ("outline", "sketch") else 0.0

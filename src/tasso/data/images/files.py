@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from tasso.data.images.decode import pixels_of, reason, to_rgb
-from tasso.data.readers.found import SUFFIXES
+from tasso.data.readers.labelled import SUFFIXES
 from tasso.data.task import Array
 from tasso.errors import DataError
 

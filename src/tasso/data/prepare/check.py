@@ -14,9 +14,9 @@ from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
 from tasso.data.catalogue import DataSet, data_root, subset
 from tasso.data.images import thread_pool
+from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.fingerprint import ZeroShot, differences
 from tasso.data.prepare.layouts import EUROSAT_NAMES, flower_names
-from tasso.data.prepare.prepare import read_record
 from tasso.data.prepare.unreadable import CheckedImages, unreadable
 from tasso.errors import ConfigError, DataError
 
@@ -259,10 +259,7 @@ def report_lines(report: dict[str, Any]) -> list[str]:
 
 def _fingerprint_lines(document: dict[str, Any], width: int) -> list[str]:
     source = document["compared_with"]
-    compared = (
-        f"zero-shot accuracy, compared with {source}" if source else "zero-shot accuracy; nothing to compare with"
-    )
-    lines = ["", compared]
+    lines = ["", "zero-shot accuracy" + (f", compared with {source}" if source else "; nothing to compare it with")]
     for setting, row in document["rows"].items():
         for name, cell in row.items():
             expected = f"  expected {cell['expected']:6.2f} ± {cell['allowed']:.2f}" if "expected" in cell else ""
