@@ -1,4 +1,4 @@
-"""Own images, told in ways that cannot be understood."""
+"""Own images, described in ways that cannot be understood."""
 
 from __future__ import annotations
 

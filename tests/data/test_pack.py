@@ -190,8 +190,8 @@ def test_large_images_look_as_through_pillow(tmp_path: Path) -> None:
 
 def test_the_evaluation_view_is_as_wide_as_that_of_the_original(tmp_path: Path) -> None:
     preprocess = Preprocess(224, *PLAIN)
-    held, original = Sizes(np.array([256]), np.array([425])), Sizes(np.array([301]), np.array([500]))
-    rows, columns = centre_spans(held, original, preprocess)
+    packed_size, original = Sizes(np.array([256]), np.array([425])), Sizes(np.array([301]), np.array([500]))
+    rows, columns = centre_spans(packed_size, original, preprocess)
     assert (rows.whole.tolist(), columns.whole.tolist(), columns.offset.tolist()) == ([224], [372], [74])
     assert (rows.length.tolist(), columns.length.tolist()) == ([256], [425])
     pixels = packed(as_set(photos([(301, 500)])), tmp_path, preprocess)
@@ -199,7 +199,7 @@ def test_the_evaluation_view_is_as_wide_as_that_of_the_original(tmp_path: Path) 
     whole = torch.from_numpy(pack.image(place).copy())[None]
     view = pixels.eval_view(np.array([0]))
     torch.testing.assert_close(view, resample(whole, rows, columns, preprocess), atol=1e-5, rtol=0)
-    other = resample(whole, *centre_spans(held, held, preprocess), preprocess)  # 371 wide
+    other = resample(whole, *centre_spans(packed_size, packed_size, preprocess), preprocess)  # 371 wide
     assert float((view - other).abs().max()) > 1e-3
 
 
@@ -596,16 +596,16 @@ def test_a_corrupt_image_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_corrupt_images_are_left_out_on_request_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     images = with_bad_images()
     packs = packs_in(tmp_path, skip=True)
-    kept = packs.add(images, "drawn", may_skip=True)
-    assert kept.labels.tolist() == [0, 2, 3, 5, 6]
-    assert kept.keys == ("0", "2", "3", "5", "6")
+    readable = packs.add(images, "drawn", may_skip=True)
+    assert readable.labels.tolist() == [0, 2, 3, 5, 6]
+    assert readable.keys == ("0", "2", "3", "5", "6")
     assert (packs.reports[0].images, packs.reports[0].left_out) == (5, 2)
     assert "drawn: 2 of 7 images cannot be read, the first: image 1: not a readable image" in caplog.text
     index = json.loads((the_pack(tmp_path) / "index.json").read_text())
     assert sorted(index["errors"]) == ["1", "4"]
-    places = packs.find(kept)
-    assert places is not None
-    for key, (pack, place) in zip(kept.keys, places, strict=True):
+    locations = packs.find(readable)
+    assert locations is not None
+    for key, (pack, place) in zip(readable.keys, locations, strict=True):
         np.testing.assert_array_equal(pack.image(place), np.asarray(arrays(images).images[int(key)]).transpose(2, 0, 1))
     assert packs.find(images) is None
     # The pack is there now, but who does not want to skip still hears of it.
@@ -625,8 +625,8 @@ def test_trouble_with_the_machine_is_not_taken_for_a_corrupt_image(tmp_path: Pat
     with pytest.raises(DataError, match=r"image 1: not a readable image: .*Too many open files"):
         packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=True)
     arrays(images).images[1] = photo(20, 31)
-    kept = packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=True)
-    assert len(kept) == 2
+    readable = packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=True)
+    assert len(readable) == 2
 
 
 def test_a_damaged_zip_entry_is_a_corrupt_image(folder: ImageSet, tmp_path: Path) -> None:

@@ -442,7 +442,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "aircraft: an empty list": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: {**replicas.aircraft_files(), f"{AIR}/images_variant_val.txt": b""}, "the list is empty"),
-    "aircraft: a variant nobody knows": bad(
+    "aircraft: an unknown variant": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: append(replicas.aircraft_files(), f"{AIR}/images_variant_train.txt", "0000001 Zeppelin"),
         "images_variant_train.txt: line 7: 'Zeppelin' is unknown"),
@@ -516,7 +516,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "cars: a devkit without names": bad(
         "stanford-cars", "car_devkit.tgz",
         lambda: {"devkit/cars_train_annos.mat": replicas.cars_annotations(30)}, "cars_meta.mat is missing"),
-    "ucf: a class nobody knows": bad(
+    "ucf: an unknown class": bad(
         "ucf-101", "UCF101TrainTestSplits-RecognitionTask.zip",
         lambda: {"ucfTrainTestlist/classInd.txt": b"1 ApplyEyeMakeup\n",
                  "ucfTrainTestlist/trainlist01.txt": b"Juggling/v_Juggling_g01_c01.avi 2\n"},

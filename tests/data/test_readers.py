@@ -1,4 +1,4 @@
-"""A user's own images: every form they come in, what is made of them, and what is said when something is wrong."""
+"""A user's own images: every format, the tasks that they become, and the errors when something is wrong."""
 
 from __future__ import annotations
 

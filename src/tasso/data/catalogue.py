@@ -174,10 +174,10 @@ def task_order(config: RunConfig) -> list[str]:
                 f"benchmark: {config.benchmark} has tasks of its own. Leave it out, or give yours another name; single "
                 f"tasks of it may be among yours, as in --tasks NAME={config.benchmark}:TASK"
             )
-        for source in (place["from"] for place in config.tasks):
+        for source in (spec["from"] for spec in config.tasks):
             if names_catalogue(source):
                 _catalogue_task(source, config)
-        return order([place["name"] for place in config.tasks], config.sequence, config.limit_tasks)
+        return order([spec["name"] for spec in config.tasks], config.sequence, config.limit_tasks)
     benchmark = _benchmark(config.benchmark, "benchmark")
     if benchmark.needs_root and config.data_root is None:
         raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
@@ -188,12 +188,12 @@ def _load_task(name: str, config: RunConfig) -> Task:
     if not config.tasks:
         benchmark = BENCHMARKS[config.benchmark]
         return benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
-    place = next(place for place in config.tasks if place["name"] == name)
-    if not names_catalogue(place["from"]):
-        return load_own(place, config)
-    benchmark, task = _catalogue_task(place["from"], config)
+    spec = next(spec for spec in config.tasks if spec["name"] == name)
+    if not names_catalogue(spec["from"]):
+        return load_own(spec, config)
+    benchmark, task = _catalogue_task(spec["from"], config)
     loaded = benchmark.load_task(task, data_root(config, benchmark), config.check_counts)
-    templates = read_templates(place["template"]) if "template" in place else ()
+    templates = read_templates(spec["template"]) if "template" in spec else ()
     return dataclasses.replace(loaded, name=name, templates=templates)
 
 
@@ -224,7 +224,7 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     name = config.reference or config.benchmark
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
-        if name == "atlas" and any(not place["from"].startswith("atlas:") for place in config.tasks or ()):
+        if name == "atlas" and any(not spec["from"].startswith("atlas:") for spec in config.tasks or ()):
             log.warning("%s", DRAWN_REFERENCE)
         return benchmark.load_reference(data_root(config, benchmark), config.check_counts)
     folder = Path(name)

@@ -30,7 +30,7 @@ Packed = tuple[tuple[int, int, int, int], Array] | CorruptImageError
 def build(
     folder: Path, images: ImageSet, stamps: Sequence[str], size: int, pool: ThreadPoolExecutor, skip: bool, title: str
 ) -> None:
-    """Write the pack of a set. The caller holds the lock of the folder.
+    """Write the pack of a set. The caller has locked the folder.
 
     Args:
         skip: leave out images that cannot be decoded; otherwise the first of them is an error.
@@ -43,7 +43,7 @@ def build(
     errors: dict[int, str] = {}
 
     def write(path: Path) -> None:
-        # Closed at once when something goes wrong: else the threads would first decode all that waits.
+        # Closed at once when something goes wrong: else the threads would first decode all that is queued.
         packing = contextlib.closing(_packed(images, size, pool))
         with path.open("wb") as file, progress(f"packing {title}", len(images)) as advance, packing as packed:
             for number, result in enumerate(packed):
@@ -60,7 +60,7 @@ def build(
     write_atomically(pixels, write)
     index = Index(pixels.name, size, list(stamps), np.array(sizes, dtype=np.int64), errors)
     write_text(folder / INDEX, index.to_json())  # from now on the pack counts
-    for path in folder.glob("pixels-*"):  # of earlier packs; whoever has one open keeps it
+    for path in folder.glob("pixels-*"):  # of earlier packs; a process that has one open keeps it
         if path != pixels:
             path.unlink(missing_ok=True)
 

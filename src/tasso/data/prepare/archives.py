@@ -32,7 +32,7 @@ class Identity:
 
 
 def archive_folders(folder: Path, given: Path | None) -> list[Path]:
-    """The folders in which archives of the data set in `folder` are looked for."""
+    """The folders that may have the archives of the data set in `folder`."""
     return [folder / ARCHIVES, folder, *([given / folder.name, given] if given else [])]
 
 
@@ -53,7 +53,7 @@ def identify(path: Path, before: Identity | None = None) -> Identity:
 
 
 def check(archive: Archive, path: Path, identity: Identity) -> None:
-    """Refuse a file whose checksum is known to be another one."""
+    """Refuse a file with another checksum than the published one."""
     if archive.md5 and identity.md5 != archive.md5:
         raise DataError(
             f"{path}: its MD5 is {identity.md5}, not {archive.md5}: damaged, or another release. Get it again "

@@ -149,8 +149,8 @@ def ucf(images: Path, lists: Path) -> Listing:
     file = lists / "classInd.txt"
     labels: dict[str, int] = {}
     for number, line in enumerate(lines(file), start=1):
-        place, _, action = line.partition(" ")
-        if place != str(number) or not action:
+        number_there, _, action = line.partition(" ")
+        if number_there != str(number) or not action:
             raise DataError(f"{file}: line {number}: expected '{number} ClassName', found {line!r}")
         labels[action] = number - 1
 

@@ -24,15 +24,15 @@ def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[s
         classes = sorted(_classes(archive, outer), key=lambda member: member.name)
         names = _list(archive, outer, classes)
         chosen = drawn(names, count, seed)
-        wanted: dict[str, set[str]] = defaultdict(set)
+        chosen_files: dict[str, set[str]] = defaultdict(set)
         for name in chosen:
             synset, _, file = name.partition("/")
-            wanted[synset].add(file)
+            chosen_files[synset].add(file)
         with progress(f"unpacking {archive.name}", len(chosen)) as advance:
             for member in classes:
                 folder = into / PurePosixPath(member.name).stem
                 folder.mkdir(parents=True, exist_ok=True)  # every class counts for the labels
-                files = wanted[folder.name]
+                files = chosen_files[folder.name]
                 for inner, image, name in _images(archive, outer, member) if files else ():
                     if name in files:
                         content = inner.extractfile(image)

@@ -29,25 +29,25 @@ ANNOTATIONS = "annotations.json"
 COOP = "split_zhou_"
 
 
-def load_own(place: Place, config: RunConfig) -> Task:
+def load_own(spec: Place, config: RunConfig) -> Task:
     """Read one own task and check it. Every error names the task, the file and what to do."""
-    name = place["name"]
+    name = spec["name"]
     try:
-        return assemble(name, read_images(place), place, config)
+        return assemble(name, read_images(spec), spec, config)
     except (DataError, ConfigError) as error:
         raise DataError(f"task {name!r}: {error}") from None
 
 
-def read_images(place: Place) -> LabelledImages:
+def read_images(spec: Place) -> LabelledImages:
     """Choose the reader by the kind of file or folder."""
-    text: str = place["from"]
-    columns: Mapping[str, str] | None = place.get("columns")
+    text: str = spec["from"]
+    columns: Mapping[str, str] | None = spec.get("columns")
     if text.startswith(HUB):
-        return read_hub(text, place.get("subset"), columns)
+        return read_hub(text, spec.get("subset"), columns)
     if is_shards(text):
         return read_shards(text)
     path = Path(text)
-    images = Path(place["images"]) if "images" in place else None
+    images = Path(spec["images"]) if "images" in spec else None
     if images and not images.is_dir():
         raise DataError(f"images: no such folder: {images}")
     if not path.exists():
@@ -89,7 +89,7 @@ def _annotated(folder: Path, file: Path | None = None) -> LabelledImages:
     return LabelledImages(str(file or folder), task.train.source, entries, task.class_names, names)
 
 
-def assemble(name: str, found: LabelledImages, place: Place, config: RunConfig) -> Task:
+def assemble(name: str, found: LabelledImages, spec: Place, config: RunConfig) -> Task:
     """A task from all its images."""
     where = found.where
     if not found.entries:
@@ -97,7 +97,7 @@ def assemble(name: str, found: LabelledImages, place: Place, config: RunConfig) 
     labels = list(found.labels or natural_order([entry.label for entry in found.entries]))
     if len(labels) < 2:
         raise DataError(f"{where}: only one class ({labels[0]}); there is nothing to tell apart")
-    names = class_names(labels, found.names, Path(place["names"]) if "names" in place else None, where)
+    names = class_names(labels, found.names, Path(spec["names"]) if "names" in spec else None, where)
     splits = _splits(name, found, config)
     _check_classes(splits, dict(zip(labels, names, strict=True)), where)
     numbers = {label: number for number, label in enumerate(labels)}
@@ -107,7 +107,7 @@ def assemble(name: str, found: LabelledImages, place: Place, config: RunConfig) 
         class_numbers = np.asarray([numbers[entry.label] for entry in chosen], dtype=np.int64)
         return ImageSet(found.source, tuple(entry.key for entry in chosen), class_numbers)
 
-    templates = read_templates(place["template"]) if "template" in place else ()
+    templates = read_templates(spec["template"]) if "template" in spec else ()
     return Task(name, names, images("train"), images("val"), images("test"), templates)
 
 

@@ -112,10 +112,10 @@ def _glob(pattern: Path) -> list[Path]:
 
 
 def _split(shard: Path) -> Split | None:
-    words = {SPLIT_NAMES[word] for word in SPLIT.findall(shard.stem.lower())}
-    if len(words) > 1:
+    splits = {SPLIT_NAMES[word] for word in SPLIT.findall(shard.stem.lower())}
+    if len(splits) > 1:
         raise DataError(f"{shard}: its name has several of train, val and test")
-    return words.pop() if words else None
+    return splits.pop() if splits else None
 
 
 def _samples(shard: Path) -> list[tuple[tarfile.TarInfo, str]]:
