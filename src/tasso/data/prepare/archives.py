@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasso.data.prepare.sources import Archive
 from tasso.errors import DataError
@@ -86,16 +85,3 @@ def how_to_get(archive: Archive, folder: Path) -> str:
     """What the user has to do, exactly."""
     checksum = f" (MD5 {archive.md5})" if archive.md5 else ""
     return f"Get {archive.file}{checksum} from {archive.url or archive.page} and put it into {folder / ARCHIVES}"
-
-
-def to_record(identities: dict[str, Identity]) -> dict[str, Any]:
-    """Identities by file name, for JSON."""
-    return {name: asdict(identity) for name, identity in identities.items()}
-
-
-def from_record(record: Any) -> dict[str, Identity]:
-    """The inverse of `to_record`; empty if the record is malformed."""
-    try:
-        return {str(name): Identity(**values) for name, values in dict(record).items()}
-    except (TypeError, ValueError):
-        return {}

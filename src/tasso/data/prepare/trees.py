@@ -11,21 +11,20 @@ import logging
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tasso.data.prepare.archives import (
     ARCHIVES,
     DOWNLOADING,
+    Identity,
     MissingArchiveError,
     archive_folders,
     check,
     download,
     find,
-    from_record,
     how_to_get,
     identify,
-    to_record,
 )
 from tasso.data.prepare.layouts import DRAWN_LIST
 from tasso.data.prepare.nested import unpack_reference
@@ -106,11 +105,8 @@ def unpack_trees(recipe: Recipe, folder: Path, options: Options, *, lists: bool,
                     path.unlink(missing_ok=True)
                 raise
         for tree in sorted(trees, reverse=True):  # images last: where they are, the lists are too
-            record: dict[str, Any] = {
-                "archives": to_record({a.file: identities[a.file] for a in found if a.feeds(tree)})
-            }
-            if recipe.name == REFERENCE:
-                record["drawn"] = _draw(options)
+            used = {a.file: asdict(identities[a.file]) for a in found if a.feeds(tree)}
+            record = {"archives": used, "drawn": _draw(options) if recipe.name == REFERENCE else None}
             (temporary / tree).mkdir(parents=True, exist_ok=True)
             write_text(temporary / tree / MARKER, json.dumps(record, indent=1) + "\n")
             put_in_place(temporary / tree, folder / tree)
@@ -151,11 +147,12 @@ def _outdated(recipe: Recipe, tree: Path, folders: Sequence[Path], options: Opti
         return False
     try:
         record = json.loads((tree / MARKER).read_text(encoding="utf-8"))
-    except ValueError:
+        drawn = record["drawn"]
+        recorded = {name: Identity(**values) for name, values in record["archives"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError):  # a damaged marker
         return True
-    if not isinstance(record, dict) or (recipe.name == REFERENCE and record.get("drawn") != _draw(options)):
+    if recipe.name == REFERENCE and drawn != _draw(options):
         return True
-    recorded = from_record(record.get("archives"))
     for archive in recipe.archives:
         path = find(archive, folders)
         before = recorded.get(archive.file) if archive.feeds(tree.name) else None
