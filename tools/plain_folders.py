@@ -1,7 +1,7 @@
 """Turn data sets of the authors' layout into folders as a user has them: `python tools/plain_folders.py DATA WHERE`.
 
 Makes the images of docs/walkthrough-own-images.md from mtil-mini. Of each data set there is a folder with a plain
-name, in it a directory for each class, and in that `0001.jpg` and so on. Nothing tells where the images are from or
+name, in it one directory per class, and in that `0001.jpg` and so on. Nothing tells where the images are from or
 how they were divided: training and test images are shuffled together. Class names stay, because CLIP reads them.
 `new/` has one image of each data set that is in no folder, and `photos/` images without labels.
 """
@@ -64,8 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("data", type=Path, help="folder of mtil-mini")
     parser.add_argument("where", type=Path, help="folder to write into")
-    parser.add_argument("--classes", type=int, default=40, help="classes a folder at most [40]")
-    parser.add_argument("--per-class", type=int, default=80, help="images a class at most [80]")
+    parser.add_argument("--classes", type=int, default=40, help="classes per folder at most [40]")
+    parser.add_argument("--per-class", type=int, default=80, help="images per class at most [80]")
     parser.add_argument("--reference", type=int, default=4000, help="images without labels [4000]")
     options = parser.parse_args()
     asked = {

@@ -1,4 +1,4 @@
-"""Files that are no images, or that nobody should open."""
+"""Files that are no images, or that should not be opened."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def put(name: str, content: bytes | Callable[[Path], object]) -> Callable[[Path]
     )
 
 
-def seen(name: str, what: str, file: str, content: bytes | Callable[[Path], object]) -> Bad:
+def classified(name: str, what: str, file: str, content: bytes | Callable[[Path], object]) -> Bad:
     def make(place: Path) -> None:
         (place / "in").mkdir()
         put(file, content)(place)
@@ -103,7 +103,7 @@ def learned(name: str, what: str, content: bytes, file: str = "2.png") -> Bad:
 
 
 CASES = [
-    *(seen(*about) for about in FILES),
+    *(classified(*case) for case in FILES),
     Bad("image/forbidden", "an image that may not be read", (*CLASSIFY, "x.png"), r"x\.png: .*[Pp]ermission denied",
         lambda p: [image().save(p / "x.png"), (p / "x.png").chmod(0)], ("model", "run"), only_users=True),
     Bad("image/nowhere", "an image that is not there", (*CLASSIFY, "no.png"), r"no\.png: no such file or folder", needs=("model", "run")),

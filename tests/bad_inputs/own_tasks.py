@@ -1,4 +1,4 @@
-"""Own images, told in ways that cannot be understood."""
+"""Own images, described in ways that cannot be understood."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ CASES = [
     task("class-texts", "a class with texts only", lambda p: [(p / "birds/wren").mkdir(), (p / "birds/wren/a.txt").write_text("x")],
          r"birds/wren: no images here .*\.txt"),
     task("loose", "an image beside the classes", lambda p: image().save(p / "birds/loose.png"), r"loose\.png lies in no class directory"),
-    task("single-images", "one image a class, and none to test with", single, "no class has two images"),
+    task("single-images", "one image per class, and none to test with", single, "no class has two images"),
     task("no-train", "only test images", lambda p: splits(p, "test"), "no images to train on"),
     task("class-untrained", "a class that is only tested", lambda p: [splits(p, "train", "test"), write_images(p / "birds/test", ("wren",))],
          "class 'wren' has test images, but none to train on"),
@@ -142,7 +142,7 @@ CASES = [
          "are both called 'blue jay'"),
     task("link-loop", "a class that is a link to itself", lambda p: [one_class(p), (p / "birds/owl").symlink_to("owl")], "only one class|owl"),
     task("link-upwards", "classes that are links back to the folder", lambda p: [one_class(p), (p / "birds/owl").symlink_to("..")], "only one class|owl|loose"),
-    task("unknown-kind", "a Word document", lambda p: (p / "birds.docx").write_text("x"), "what is this", "birds.docx"),
+    task("unknown-kind", "a Word document", lambda p: (p / "birds.docx").write_text("x"), "unknown kind of file", "birds.docx"),
     task("place-empty", "an empty place", lambda p: None, "from: expected a path", ""),
     task("place-loop", "a link to itself", lambda p: (p / "loop").symlink_to("loop"), "no such file or folder", "loop"),
     task("forbidden", "a folder that may not be read", lambda p: (p / "birds/owl").chmod(0), "birds"),
@@ -166,7 +166,7 @@ CASES = [
     table("quote", "a quotation mark that is not closed", ROWS + 'birds/jay/2.png,"jay\n', "line"),
     table("label-empty", "a row without its label", ROWS + "birds/jay/2.png,\n", "line 6: label is empty"),
     table("path-empty", "a row without its path", ROWS + ",jay\n", "line 6: path is empty"),
-    table("path-twice", "an image twice", ROWS + "birds/jay/0.png,jay\n", "line 6: birds/jay/0.png stands in line 2 already"),
+    table("path-twice", "an image twice", ROWS + "birds/jay/0.png,jay\n", "line 6: birds/jay/0.png is in line 2 already"),
     table("path-missing", "an image that is not there", ROWS + "birds/jay/9.png,jay\n", r"line 6: no such image: .*9\.png"),
     table("path-nul", "a NUL in a path", ROWS.encode() + b"a\x00b.png,jay\n", "line"),
     table("split", "a split that there is not", ROWS.replace("label\n", "label,split\n").replace(",jay\n", ",jay,train\n").replace(",owl\n", ",owl,later\n"),
@@ -188,7 +188,7 @@ CASES = [
     described("template-empty", "an empty file of prompts", "birds: {from: birds, template: prompts.txt}\n",
               r"birds.*prompts\.txt is empty", lambda p: (p / "prompts.txt").write_text("")),
     described("file-itself", "a file of tasks that names itself", "[tasks.yaml]\n", r"tasks\.yaml"),
-    described("file-cycle", "a file of tasks that refers to itself", "birds: tasks.yaml\n", r"birds.*tasks\.yaml: what is this"),
+    described("file-cycle", "a file of tasks that refers to itself", "birds: tasks.yaml\n", r"birds.*tasks\.yaml: unknown kind of file"),
     described("file-empty", "an empty file of tasks", "", r"tasks\.yaml: expected 'key: value' lines"),
     Bad("own/file-missing", "a file of tasks that is not there", (*OWN, "--tasks", "no.yaml"), r"no\.yaml: no such file", needs=("model",)),
     names("missing", "a names file that is not there", None, r"no such file: .*names\.txt"),

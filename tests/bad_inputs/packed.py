@@ -1,8 +1,8 @@
-"""Packs that were damaged. What can be made again is made again; these cannot be mended."""
+"""Packs that were damaged, and folders that packs cannot be written to."""
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 
 from bad_inputs.case import Bad, carried_out
@@ -11,18 +11,19 @@ PACK = ("data", "pack", "--tasks", "birds=birds", "--pack-dir", "packs")
 
 
 def packed(place: Path) -> Path:
-    """The packs of the own images; returns the folder of one."""
+    """Pack the own images; returns the folder of one pack."""
     carried_out(PACK, place)
     return next(folder for folder in sorted((place / "packs").iterdir()) if "train" in folder.name)
 
 
-def flipped(place: Path) -> None:
-    folder = packed(place)
-    index = json.loads((folder / "index.json").read_text())
-    file = folder / index["pixels"]
-    content = bytearray(file.read_bytes())
-    content[7] ^= 0xFF
-    file.write_bytes(content)
+def truncated(place: Path) -> None:
+    [pixels] = packed(place).glob("*.u8")
+    os.truncate(pixels, 7)
+
+
+def cut_index(place: Path) -> None:
+    index = packed(place) / "index.json"
+    index.write_text(index.read_text()[:20])
 
 
 def index_is_folder(place: Path) -> None:
@@ -36,8 +37,9 @@ def taken(place: Path) -> None:
 
 
 CASES = [
-    Bad("pack/flipped", "a changed byte in the pixels, looked for with --verify", (*PACK, "--verify"),
-        r"packs/.*damaged: the pixels of 1 of .*Remove the folder", flipped, ("birds",), varies=r"(?<=pixels-)\w+(?=\.u8)"),
+    Bad("pack/truncated", "a pixel file that is too short", PACK,
+        r"packs/.*\.u8: damaged: it has 7 bytes.*Remove the folder", truncated, ("birds",), varies=r"(?<=pixels-)\w+(?=\.u8)"),
+    Bad("pack/index-truncated", "the first 20 bytes of an index", PACK, r"packs/.*index\.json: damaged: .*Remove the folder", cut_index, ("birds",)),
     Bad("pack/folder-is-file", "a file in the place of the packs' folder", PACK, r"pack_dir: cannot pack .*packs", taken, ("birds",)),
     Bad("pack/index-is-folder", "a folder in the place of an index", PACK, r"packs/.*index\.json", index_is_folder, ("birds",), leaves=("packs",),
         varies=r"(?<=json\.)\d+(?=\.tmp)"),

@@ -1,4 +1,4 @@
-"""tasso data check: what is off is named, with the data set; what was looked at is not looked at again."""
+"""tasso data check: what is off is named, with the data set; what was readable is not read again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 import replicas
 from conftest import draw
-from tasso.cli import main
+from tasso.cli import data_fingerprint, main
+from tasso.cli.data_fingerprint import known_fingerprint
 from tasso.config import from_dict
 from tasso.data import BENCHMARKS
-from tasso.data.catalogue import DataSet, _annotated
-from tasso.data.prepare import unreadable as looked
-from tasso.data.prepare.prepare import Options, prepare
-from tasso.report import data_check as checking
-from tasso.report.fingerprint import Fingerprint, allowed, differences, known_fingerprint
+from tasso.data.catalogue import DataSet, annotated_benchmark
+from tasso.data.prepare import unreadable
+from tasso.data.prepare.fingerprint import Fingerprint, allowed, differences
+from tasso.data.prepare.options import Options
+from tasso.data.prepare.prepare import prepare
 
 NAMES = ("dtd", "eurosat", "flowers-102", "stanford-cars")
 
@@ -45,7 +46,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         DataSet("stanford-cars", "stanfordcars", 3, 24, 9),
     ]
     monkeypatch.setitem(
-        BENCHMARKS, "mtil", _annotated("mtil", "", sets, DataSet("imagenet", "imagenet", 3, 12, 0), exact=False)
+        BENCHMARKS, "mtil", annotated_benchmark("mtil", "", sets, DataSet("imagenet", "imagenet", 3, 12, 0), False)
     )
     return folder
 
@@ -68,7 +69,7 @@ def found(root: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[st
 
 def faults(report: dict[str, Any]) -> dict[str, list[str]]:
     sets = report["data_sets"]
-    return {s["name"]: [f"{w['what']}: {w['message']}" for w in s["wrong"]] for s in sets if s["wrong"]}
+    return {s["name"]: [f"{w['what']}: {w['message']}" for w in s["problems"]] for s in sets if s["problems"]}
 
 
 def edit(root: Path, name: str, prefix: str, change: Any) -> None:
@@ -110,7 +111,7 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
         "sets: 1 images are in both train and test"),
     "an image twice": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"]["test"].append(d["data"]["test"][0])), "dtd",
-        "sets: 1 images stand twice in test"),
+        "sets: 1 images are listed twice in test"),
     "a label shifted": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"]["test"].__setitem__(
             0, [d["data"]["test"][0][0], 2])), "dtd", "class names: the folder banded has images of several classes"),
@@ -119,7 +120,7 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
             "test", [entry for entry in d["data"]["test"] if entry[1]])), "dtd", "no test image of 'banded'"),
     "folder names": (
         lambda root: edit(root, "eurosat", "eurosat", lambda d: d["class_names"].__setitem__(0, "AnnualCrop")),
-        "eurosat", "class names: class 0 is 'annualcrop', not 'annual crop land'"),
+        "eurosat", "class names: class 0 is 'AnnualCrop', not 'Annual Crop Land'"),
     "not JSON": (
         lambda root: (root / "dtd" / "dtd_annotations.json").write_text("{"), "dtd", "data: "),
     "no such data set": (
@@ -157,23 +158,23 @@ def test_notes_are_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_quick_reads_no_image(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked, "decode", None)
+    monkeypatch.setattr(unreadable, "decode", None)
     report = found(root, capsys, "--quick")
     assert report["ok"]
     assert {s["images_read"] for s in report["data_sets"]} == {0}
 
 
-def test_what_was_fine_is_not_read_again(
+def test_readable_images_are_not_read_again(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looked, "CHUNK", 4)
-    real, read = looked.decode, list[str]()
+    monkeypatch.setattr(unreadable, "CHUNK", 4)
+    real, read = unreadable.decode, list[str]()
 
     def counted(images: Any, index: int) -> Any:
         read.append(images.keys[index])
         return real(images, index)
 
-    monkeypatch.setattr(looked, "decode", counted)
+    monkeypatch.setattr(unreadable, "decode", counted)
     broken_image(root)
     first = faults(found(root, capsys))
     assert len(read) == 211
@@ -192,8 +193,8 @@ def test_what_was_fine_is_not_read_again(
 def test_a_stopped_check_goes_on(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looked, "CHUNK", 10)
-    real, read = looked.decode, [0]
+    monkeypatch.setattr(unreadable, "CHUNK", 10)
+    real, read = unreadable.decode, [0]
 
     def stops(images: Any, index: int) -> Any:
         read[0] += 1
@@ -201,7 +202,7 @@ def test_a_stopped_check_goes_on(
             raise KeyboardInterrupt
         return real(images, index)
 
-    monkeypatch.setattr(looked, "decode", stops)
+    monkeypatch.setattr(unreadable, "decode", stops)
     with pytest.raises(SystemExit) as stop:
         main(words(root, "--workers", "1"))
     assert stop.value.code == 130
@@ -248,7 +249,7 @@ def test_a_data_set_that_is_off_is_named_and_by_how_much(
     measured = rows(root, tiny_model)
     model = ["--model", tiny_model, "--device", "cpu", "--quick"]
     expected = Fingerprint("a stand-in", dict(measured["mtil"]), dict(measured["mcil"]))
-    monkeypatch.setattr(checking, "known_fingerprint", lambda benchmark, name: expected)
+    monkeypatch.setattr(data_fingerprint, "known_fingerprint", lambda benchmark, name: expected)
     capsys.readouterr()
     report = found(root, capsys, *model)
     assert report["ok"]
@@ -278,7 +279,7 @@ def test_rows_are_compared_only_with_what_they_hold_for(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tiny_model: str
 ) -> None:
     wrong = Fingerprint("a stand-in", dict.fromkeys(NAMES, 100.0), dict.fromkeys(NAMES, 100.0))
-    monkeypatch.setattr(checking, "known_fingerprint", lambda benchmark, name: wrong)
+    monkeypatch.setattr(data_fingerprint, "known_fingerprint", lambda benchmark, name: wrong)
     model = ["--model", tiny_model, "--device", "cpu", "--quick"]
     assert found(root, capsys, *model, "--template", "{}")["ok"], "another prompt"
     assert found(root, capsys, *model, "--test-per-class", "2")["ok"], "other test sets"
@@ -338,7 +339,7 @@ def test_zips(mini_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stop.value.code == 1
     report = json.loads(capsys.readouterr().out)
     assert [s["images_read"] for s in report["data_sets"]] == [54] * 8 + [36]
-    assert all(fault["what"] in ("counts", "class names") for s in report["data_sets"] for fault in s["wrong"])
+    assert all(fault["what"] in ("counts", "class names") for s in report["data_sets"] for fault in s["problems"])
 
 
 def test_a_benchmark_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

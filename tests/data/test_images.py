@@ -14,7 +14,7 @@ from PIL import Image
 from torchvision.transforms import v2
 from torchvision.transforms.functional import InterpolationMode
 
-from tasso.data.images import Preprocess, StackedPixels, StoredPixels, Stream, load_pixels, thread_pool
+from tasso.data.images import DecodedPixels, InMemoryPixels, Preprocess, Stream, load_pixels, thread_pool
 from tasso.data.images.decode import CorruptImageError, decode, to_rgb
 from tasso.data.images.transforms import (
     CROP_AREA,
@@ -85,15 +85,15 @@ def test_evaluation_view_equals_torchvision_on_pillow(height: int, width: int, s
     expected = torch.from_numpy(np.array(theirs)).permute(2, 0, 1)
     batched = resize_and_centre(as_batch(image), preprocess)[0] * 255
     assert float((batched - expected).abs().max()) <= 1.6
-    stored = StoredPixels(image_set([image]), preprocess, CPU, thread_pool(1)).eval_view(np.array([0]))[0] * 255
+    stored = DecodedPixels(image_set([image]), preprocess, CPU, thread_pool(1)).eval_view(np.array([0]))[0] * 255
     torch.testing.assert_close(stored.round().to(torch.uint8), expected)
 
 
 def test_the_two_kinds_of_pixels_agree_on_training_views() -> None:
     images: list[Array | bytes] = [photo(40, 56, seed) for seed in range(6)]
     preprocess = Preprocess(32, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
-    stacked = StackedPixels(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2), preprocess)  # type: ignore[arg-type]
-    stored = StoredPixels(image_set(images), preprocess, CPU, thread_pool(2))
+    stacked = InMemoryPixels(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2), preprocess)  # type: ignore[arg-type]
+    stored = DecodedPixels(image_set(images), preprocess, CPU, thread_pool(2))
     indices, draws = np.array([4, 0, 2]), crop_draws(np.random.default_rng(5), 3)
     difference = (stacked.train_view(indices, draws) - stored.train_view(indices, draws)).abs() * 0.27 * 255
     assert float(difference.max()) <= 1.7
@@ -128,7 +128,7 @@ def test_crop_statistics_equal_torchvisions() -> None:
 
 def stream(count: int, batch: int, seed: tuple[int, ...] = (1, 2), name: str = "task") -> Stream:
     stack = torch.zeros(count, 3, 8, 8, dtype=torch.uint8)
-    pixels = StackedPixels(stack, Preprocess(8, (0, 0, 0), (1, 1, 1)))
+    pixels = InMemoryPixels(stack, Preprocess(8, (0, 0, 0), (1, 1, 1)))
     return Stream(name, pixels, np.arange(count) % 3, batch, seed, CPU)
 
 
@@ -157,15 +157,15 @@ def test_small_sets_go_round_evenly(count: int, batch: int, step: int) -> None:
 
 
 def test_labels_follow_their_images() -> None:
-    seen = stream(10, 4).batch(3)
-    np.testing.assert_array_equal(seen.labels.numpy(), seen.indices % 3)
+    batch = stream(10, 4).batch(3)
+    assert torch.equal(batch.labels, batch.indices % 3)
 
 
 def test_stored_images_are_read_ahead_and_come_in_order() -> None:
     images: list[Array | bytes] = [photo(20 + i, 30, i) for i in range(9)]
     preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
     pixels = load_pixels(image_set(images), preprocess, CPU, thread_pool(2), 1.0)
-    assert isinstance(pixels, StoredPixels)  # sizes differ, so they cannot be stacked
+    assert isinstance(pixels, DecodedPixels)  # sizes differ, so they cannot be stacked
     s = Stream("task", pixels, np.arange(9), 4, (7,), CPU)
     ahead = [s.batch(step) for step in range(4)]
     jump = s.batch(2)  # a step out of order is prepared afresh
@@ -177,7 +177,7 @@ def test_stored_images_are_read_ahead_and_come_in_order() -> None:
 def test_memory_limit_decides_where_images_live() -> None:
     images: list[Array | bytes] = [photo(16, 16, i) for i in range(5)]
     preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
-    for limit, kind in ((1.0, StackedPixels), (1e-9, StoredPixels)):
+    for limit, kind in ((1.0, InMemoryPixels), (1e-9, DecodedPixels)):
         assert isinstance(load_pixels(image_set(images), preprocess, CPU, thread_pool(1), limit), kind)
 
 
@@ -216,14 +216,14 @@ def test_webp_is_known_by_its_first_bytes(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
-def test_numbers_of_unknown_range_are_refused_by_name(mode: str) -> None:
+def test_modes_of_unknown_range_are_refused_by_name(mode: str) -> None:
     buffer = io.BytesIO()
     Image.new(mode, (4, 4)).save(buffer, "TIFF")
-    with pytest.raises(DataError, match=f"image 0: not a readable image: pixels are {mode} numbers"):
+    with pytest.raises(DataError, match=f"image 0: not a readable image: mode {mode} has no known range"):
         decode(image_set([buffer.getvalue()]), 0)
 
 
-def test_one_pixel_is_a_image() -> None:
+def test_one_pixel_is_an_image() -> None:
     pixels = load_pixels(image_set([photo(1, 1)]), Preprocess(8, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
     assert pixels.eval_view(np.array([0])).shape == (1, 3, 8, 8)
     assert bool(torch.isfinite(pixels.train_view(np.array([0]), crop_draws(np.random.default_rng(0), 1))).all())

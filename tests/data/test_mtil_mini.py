@@ -34,7 +34,7 @@ def test_data_check_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_shipped_model_knows_real_images() -> None:
-    """Two test images a class of three tasks: near the card's figures (91, 49 and 49 percent), far above chance."""
+    """Two test images per class of three tasks: near the card's figures (91, 49 and 49 percent), far above chance."""
     found = tasso.evaluate(sequence="eurosat,dtd,actions", test_per_class=2, **OPTIONS)
     assert found["mtil"][0] > 70
     assert found["mtil"][1] > 25

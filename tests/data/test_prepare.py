@@ -37,8 +37,10 @@ from tasso.data.annotated import read_annotated
 from tasso.data.catalogue import MTIL
 from tasso.data.images.decode import decode
 from tasso.data.prepare import RECIPES, archives, layouts, sources, unpack
-from tasso.data.prepare.prepare import Options, Outcome, plan, prepare, read_record
-from tasso.data.prepare.splits import Listing, apply, read_coop_split
+from tasso.data.prepare.annotations import read_record
+from tasso.data.prepare.options import Options
+from tasso.data.prepare.prepare import Outcome, plan, prepare
+from tasso.data.prepare.splits import Listing, apply_rule, read_coop_split
 from tasso.errors import DataError
 from tasso.training.learner import learn
 
@@ -82,7 +84,7 @@ NAMES = {
     "ucf-101": ["Apply Eye Makeup", "Handstand Pushups", "Yo Yo"],
     "imagenet": ["n01440764", "n01443537", "projectile"],
 }  # fmt: skip
-# Images a class for training, validation and test.
+# Images per class for training, validation and test.
 PER_CLASS = {
     "fgvc-aircraft": (2, 2, 2), "dtd": (5, 2, 3), "eurosat": (5, 2, 3), "flowers-102": (5, 2, 3), "food-101": (5, 2, 3),
     "oxford-pets": (8, 2, 5), "stanford-cars": (8, 2, 3), "ucf-101": (8, 2, 3), "imagenet": (4, 0, 0),
@@ -168,12 +170,12 @@ def listing(counts: list[int]) -> Listing:
 @given(sizes, st.integers(0, 2**40), st.randoms())
 def test_splits_are_stratified_whole_and_seeded(counts: list[int], seed: int, shuffle: random.Random) -> None:
     whole = listing(counts)
-    drawn = apply("resplit", dataclasses.replace(whole, test=[]), seed)
+    drawn = apply_rule("resplit", dataclasses.replace(whole, test=[]), seed)
     assert sorted([*drawn.train, *drawn.val, *drawn.test]) == sorted(whole.train)
     for label, count in enumerate(counts):
         shares = [sum(item[1] == label for item in part) for part in (drawn.train, drawn.val, drawn.test)]
         assert shares == [round(0.5 * count), round(0.2 * count), count - round(0.5 * count) - round(0.2 * count)]
-    held = apply("hold-out", whole, seed)
+    held = apply_rule("hold-out", whole, seed)
     assert sorted([*held.train, *held.val]) == sorted(whole.train)
     assert held.test == whole.test
     assert Counter(label for _, label in held.val) == {
@@ -181,20 +183,22 @@ def test_splits_are_stratified_whole_and_seeded(counts: list[int], seed: int, sh
     }
     mixed = list(whole.train)
     shuffle.shuffle(mixed)
-    assert apply("hold-out", dataclasses.replace(whole, train=mixed), seed) == held, "the order of a list is no matter"
-    assert apply("official", whole, seed) is whole
+    assert apply_rule("hold-out", dataclasses.replace(whole, train=mixed), seed) == held, (
+        "the order of a list is no matter"
+    )
+    assert apply_rule("official", whole, seed) is whole
 
 
 def test_another_seed_is_another_split() -> None:
     whole = listing([30, 30])
-    assert apply("resplit", whole, 1).train != apply("resplit", whole, 2).train
+    assert apply_rule("resplit", whole, 1).train != apply_rule("resplit", whole, 2).train
 
 
 def test_sizes_of_the_paper_follow_from_the_rules() -> None:
     """Data sets whose classes all have the same size."""
     for name, classes, each in (("dtd", 47, 120), ("eurosat", 10, None), ("food-101", 101, 1000)):
         counts = [each] * classes if each else [3000, 3000, 3000, 2500, 2500, 2000, 2500, 3000, 2500, 3000]
-        drawn = apply("resplit", dataclasses.replace(listing(counts), test=[]), 0)
+        drawn = apply_rule("resplit", dataclasses.replace(listing(counts), test=[]), 0)
         data_set = RECIPES[name].sizes
         assert (len(drawn.train), len(drawn.test)) == (data_set.train, data_set.test)
 
@@ -234,13 +238,17 @@ def test_every_coop_split_has_its_place() -> None:
 
 BAD_SPLITS: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "not valid JSON"),
-    "no sets": ({"train": []}, "expected the lists"),
-    "no list": ({"train": {}, "val": [], "test": []}, "train must be a list"),
+    "no sets": ({"train": []}, "lists no images"),
+    "no list": ({"train": {}, "val": [], "test": []}, "expected the lists"),
+    "no list to test": ({"train": [], "val": [], "test": 3}, "test: expected a list"),
     "short": ({"train": [["a.jpg", 0]], "val": [], "test": []}, r"train\[0\]: expected \[path, label, class name\]"),
     "negative": ({"train": [["a.jpg", -1, "a"]], "val": [], "test": []}, r"train\[0\]"),
     "true": ({"train": [["a.jpg", True, "a"]], "val": [], "test": []}, r"train\[0\]"),
     "no name": ({"train": [["a.jpg", 0, " "]], "val": [], "test": []}, r"train\[0\]"),
-    "two names": ({"train": [["a.jpg", 0, "a"]], "val": [["b.jpg", 0, "b"]], "test": []}, "label 0 is called 'b'"),
+    "two names": (
+        {"train": [["a.jpg", 0, "a"]], "val": [["b.jpg", 0, "b"]], "test": []},
+        "label 0 is 'b', but was",
+    ),
     "a gap": ({"train": [["a.jpg", 0, "a"], ["b.jpg", 2, "b"]], "val": [], "test": []}, "no image has label 1"),
 }
 
@@ -320,7 +328,7 @@ def test_a_second_call_does_nothing(tmp_path: Path, name: str, monkeypatch: pyte
     folder = replicas.write(tmp_path, name)
     one(tmp_path, name)
     before = tree(folder)
-    monkeypatch.setattr(archives.hashlib, "md5", None)  # not even a checksum is computed
+    monkeypatch.setattr(torchvision.datasets.utils, "calculate_md5", None)  # not even a checksum is computed
     outcome = one(tmp_path, name)
     assert (outcome.problem, outcome.did) == (None, ("nothing to do",))
     assert tree(folder) == before
@@ -434,7 +442,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "aircraft: an empty list": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: {**replicas.aircraft_files(), f"{AIR}/images_variant_val.txt": b""}, "the list is empty"),
-    "aircraft: a variant nobody knows": bad(
+    "aircraft: an unknown variant": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: append(replicas.aircraft_files(), f"{AIR}/images_variant_train.txt", "0000001 Zeppelin"),
         "images_variant_train.txt: line 7: 'Zeppelin' is unknown"),
@@ -471,7 +479,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "the folder soap is no class"),
     "flowers: no labels": (
         "flowers-102", lambda into: (into / "imagelabels.mat").write_bytes(replicas.mat(other=1)) and None,
-        "holds no variable 'labels'"),
+        "has no variable 'labels'"),
     "flowers: not MATLAB's format": (
         "flowers-102", lambda into: (into / "imagelabels.mat").write_bytes(b"PNG") and None,
         "not a readable MATLAB file"),
@@ -508,7 +516,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "cars: a devkit without names": bad(
         "stanford-cars", "car_devkit.tgz",
         lambda: {"devkit/cars_train_annos.mat": replicas.cars_annotations(30)}, "cars_meta.mat is missing"),
-    "ucf: a class nobody knows": bad(
+    "ucf: an unknown class": bad(
         "ucf-101", "UCF101TrainTestSplits-RecognitionTask.zip",
         lambda: {"ucfTrainTestlist/classInd.txt": b"1 ApplyEyeMakeup\n",
                  "ucfTrainTestlist/trainlist01.txt": b"Juggling/v_Juggling_g01_c01.avi 2\n"},
@@ -521,7 +529,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda: without(replicas.frames(), "UCF-101-midframes/Yo_Yo/v_YoYo_g03_c01.jpg"), "v_YoYo_g03_c01.jpg"),
     "imagenet: images at the top": (
         "imagenet", lambda into: replicas.tar(into / "ILSVRC2012_img_train.tar", {"a.JPEG": b""}, "w"),
-        "expected one tar a class"),
+        "expected one tar per class"),
     "imagenet: no tar inside": (
         "imagenet", lambda into: replicas.tar(into / "ILSVRC2012_img_train.tar", {"n0.tar": b"nothing"}, "w"),
         "damaged or cut off"),
@@ -713,8 +721,8 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, name: str, mon
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tasso.data.prepare import prepare, unpack
-from tasso.data.prepare.prepare import Options
+from tasso.data.prepare import annotations, prepare, trees, unpack
+from tasso.data.prepare.options import Options
 
 def dies_at(module, name, number):
     real, calls = getattr(module, name), [0]
@@ -729,15 +737,16 @@ for place in sys.argv[2:]:
     module, name, number = place.split("-")
     child = os.fork()
     if not child:
-        dies_at({"prepare": prepare, "unpack": unpack}[module], name, int(number))
+        dies_at(globals()[module], name, int(number))
         root = Path(sys.argv[1]) / place
         prepare.prepare(["ucf-101"], root, Options(check_archives=False, check_counts=False, download=False))
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 PLACES = [
-    "unpack-open_new-1", "unpack-open_new-20", "unpack-open_new-41", "prepare-write_text-1", "prepare-_put_in_place-1",
-    "prepare-_put_in_place-2", "prepare-_annotate-1", "prepare-_try-1", "prepare-write_text-3", "prepare-write_text-4",
+    "unpack-open_new-1", "unpack-open_new-20", "unpack-open_new-41", "trees-write_text-1", "trees-put_in_place-1",
+    "trees-put_in_place-2", "prepare-annotate-1", "annotations-check_text-1", "annotations-write_text-1",
+    "annotations-write_text-2",
 ]  # fmt: skip
 
 

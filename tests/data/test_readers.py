@@ -1,4 +1,4 @@
-"""A user's own images: every form they come in, what is made of them, and what is said when something is wrong."""
+"""A user's own images: every format, the tasks that they become, and the errors when something is wrong."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tasso.config import RunConfig, from_dict
 from tasso.data import Task, atlas, load_sequence
 from tasso.data.images import open_packs, thread_pool
 from tasso.data.images.decode import decode
-from tasso.data.readers.names import in_order, readable
-from tasso.data.readers.split import divided, held_back
+from tasso.data.readers.names import natural_order, readable
+from tasso.data.readers.split import held_out_count, split_class
 from tasso.errors import ConfigError, DataError, RunError, TassoError
 from tasso.experiments.sweep.carry_out import check
 from tasso.experiments.sweep.jobs import Job
@@ -59,7 +59,7 @@ def pets(tmp_path: Path) -> Path:
 # -- every form -------------------------------------------------------------------------------------------------
 
 
-def test_folder_of_classes_is_divided(pets: Path) -> None:
+def test_folder_of_classes_is_split(pets: Path) -> None:
     [task] = load(f"pets={pets}")
     assert task.name == "pets"
     assert task.class_names == tuple(sorted(PETS[:3], key=str.casefold))
@@ -88,7 +88,7 @@ def test_zip_of_a_folder_is_the_same_task(pets: Path, tmp_path: Path) -> None:
     assert np.array_equal(decode(zipped.test, 0), decode(plain.test, 0))
 
 
-def test_links_are_followed_but_not_in_circles(pets: Path) -> None:
+def test_links_are_followed_without_endless_loops(pets: Path) -> None:
     directory = next(pets.iterdir())
     (directory / "round").symlink_to(pets)
     [task] = load(str(pets))
@@ -224,8 +224,8 @@ def test_directory_names_become_readable(labels: list[str], names: list[str]) ->
     assert readable(labels) == names
 
 
-def test_labels_are_sorted_as_people_sort() -> None:
-    assert in_order(["10", "9", "b2", "b10", "A", "9"]) == ["9", "10", "A", "b2", "b10"]
+def test_labels_are_in_natural_order() -> None:
+    assert natural_order(["10", "9", "b2", "b10", "A", "9"]) == ["9", "10", "A", "b2", "b10"]
 
 
 @pytest.mark.parametrize(
@@ -271,23 +271,23 @@ def test_each_task_has_its_own_prompts(tiny_model: str, tmp_path: Path, own: dic
 
 
 @given(st.integers(2, 200), st.floats(0.01, 0.99))
-def test_both_parts_of_a_class_have_a_image(images: int, share: float) -> None:
-    test = held_back(images, share)
+def test_both_parts_of_a_class_have_an_image(images: int, share: float) -> None:
+    test = held_out_count(images, share)
     assert 1 <= test <= images - 1
     assert abs(test - share * images) <= 1.0
 
 
 def test_a_single_image_is_learned_and_not_tested() -> None:
-    assert held_back(1, 0.5) == 0
+    assert held_out_count(1, 0.5) == 0
 
 
 @given(st.sets(st.text("abc", min_size=1), min_size=2, max_size=12), st.integers(0, 9), st.randoms())
-def test_the_division_depends_on_images_label_and_seed_alone(keys: set[str], seed: int, random: Any) -> None:
+def test_the_split_depends_on_images_label_and_seed_alone(keys: set[str], seed: int, random: Any) -> None:
     ordered, shuffled = sorted(keys), sorted(keys)
     random.shuffle(shuffled)
-    parts = [{order[place] for place in divided(order, "x", 0.3, seed)[1]} for order in (ordered, shuffled)]
+    parts = [{order[place] for place in split_class(order, "x", 0.3, seed)[1]} for order in (ordered, shuffled)]
     assert parts[0] == parts[1]
-    train, test = divided(ordered, "x", 0.3, seed)
+    train, test = split_class(ordered, "x", 0.3, seed)
     assert sorted(train + test) == list(range(len(ordered)))
 
 
@@ -372,7 +372,7 @@ def test_reference_images(pets: Path, tmp_path: Path, caplog: pytest.LogCaptureF
     def reference(**options: Any) -> Any:
         return load_sequence(from_dict({"tasks": [str(pets)], **options})).reference
 
-    with pytest.raises(ConfigError, match="reference: this method looks at reference images, and own tasks bring none"):
+    with pytest.raises(ConfigError, match="reference: this method needs reference images, and own tasks have none"):
         reference()
     with pytest.raises(ConfigError, match="reference: 'nowhere' is neither a folder nor a benchmark"):
         reference(reference="nowhere")
@@ -385,7 +385,7 @@ def test_reference_images(pets: Path, tmp_path: Path, caplog: pytest.LogCaptureF
     assert len(reference(reference=str(tmp_path / "any"), reference_images=4)) == 4
     with caplog.at_level(logging.WARNING):
         assert len(reference(reference="atlas")) == 4000
-    assert "looks like no photograph" in caplog.text
+    assert "look like no photograph" in caplog.text
     # A benchmark may have other reference images too.
     assert len(load_sequence(from_dict({"reference": str(tmp_path / "any"), "limit_tasks": 1})).reference or ()) == 16
 
@@ -614,7 +614,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "unlearned class": (_unlearned, "has test images, but none to train on.*add some or remove it"),
     "same names": (_same_names, "classes 'red_dog' and 'RedDog' are both called"),
     "empty folder": (lambda pets: str((pets.parent / "x").mkdir() or pets.parent / "x"), "x: no images here"),
-    "unknown file": (_file("x.docx", ""), r"x\.docx: what is this\? tasso reads a folder"),
+    "unknown file": (_file("x.docx", ""), r"x\.docx: unknown kind of file\. tasso reads a folder"),
     "no zip": (_file("x.zip", "no zip"), r"x\.zip: not a readable zip file"),
     "some json": (_file("x.json", "{}"), r"x\.json: expected a name that ends in _annotations\.json"),
     "images folder": (_place(images="/nowhere"), "images: no such folder: /nowhere"),
@@ -629,7 +629,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "empty label": (_rows("0.png,a", "1.png, "), r"t\.csv, line 3: label is empty|line 3: label is ' '"),
     "no such image": (_rows("0.png,a", "9.png,b", "8.png,b"), r"t\.csv, line 3: no such image: .*9\.png \(2 such"),
     "long path": (_rows("0.png,a", f"{'x' * 5000},b"), r"t\.csv, line 3: no such image"),
-    "twice": (_rows("0.png,a", "1.png,b", "0.png,b"), r"t\.csv, line 4: 0\.png stands in line 2 already"),
+    "twice": (_rows("0.png,a", "1.png,b", "0.png,b"), r"t\.csv, line 4: 0\.png is in line 2 already"),
     "no such split": (
         _rows("0.png,a,train", "1.png,b,tset", header="path,label,split"),
         r"t\.csv, line 3: no such split: 'tset'\. There are train, val and test",
@@ -690,7 +690,7 @@ def test_nothing_is_written_when_something_is_wrong(own: dict[str, Any], tmp_pat
     assert not Path(own["out"]).exists()
 
 
-def test_classes_that_nobody_can_test_are_told(pets: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_classes_without_test_images_are_named(pets: Path, caplog: pytest.LogCaptureFixture) -> None:
     for file in sorted(pets.iterdir())[0].glob("[1-9].png"):
         file.unlink()
     with caplog.at_level(logging.WARNING):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ def test_sequences_equal_the_papers_table(number: int) -> None:
     assert all(word in name for word, name in zip(PAPER[number].split(), names, strict=True))
 
 
-def test_mini_has_actions_in_the_place_of_ucf() -> None:
+def test_mini_has_actions_instead_of_ucf() -> None:
     mini, full = BENCHMARKS["mtil-mini"].tasks, BENCHMARKS["mtil"].tasks
     assert [name if name != "actions" else "ucf-101" for name in mini] == list(full)
 
@@ -114,7 +116,7 @@ def replace(document: dict[str, Any], split: str, index: int, entry: Any) -> Non
         (lambda d: d["data"].__setitem__("val", None), r"data\.val must be a list"),
         (lambda d: d["data"].__setitem__("test", 3), r"data\.test must be a list, not 3"),
         (lambda d: d.pop("class_names"), "'class_names' must be"),
-        (lambda d: d.pop("data"), "'data' must hold"),
+        (lambda d: d.pop("data"), "'data' must have"),
         (lambda d: d["data"].__setitem__("training", []), r"data\.training is not one of"),
     ],
 )
@@ -196,3 +198,8 @@ def test_atlas_needs_no_root() -> None:
     assert image.shape == (64, 64, 3)
     assert sequence.reference is not None
     assert len(sequence.reference) == 3
+
+
+def test_tasks_and_benchmarks_need_no_torch() -> None:
+    code = "import sys, tasso.data, tasso.data.readers.load; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -36,10 +36,8 @@ class Same(Clip):
 
 
 def seen(features: Tensor, labels: Tensor | None = None) -> ImageBatch:
-    places = np.arange(len(features))
-    return ImageBatch(
-        features, places, torch.zeros(len(features)) if labels is None else labels, torch.from_numpy(places)
-    )
+    count = len(features)
+    return ImageBatch(features, torch.zeros(count) if labels is None else labels, torch.arange(count))
 
 
 def golden_method(case: dict[str, Tensor], **options: object) -> Tasso:

@@ -23,7 +23,7 @@ import tasso
 from conftest import TINY_CONFIG
 from method_runs import copied, learner_for, same
 from tasso.config import from_dict
-from tasso.data.images import StackedPixels
+from tasso.data.images import InMemoryPixels
 from tasso.errors import ConfigError, ModelError, RunError
 from tasso.methods import RunInfo, TaskInfo, build_method, moe_adapters
 from tasso.methods.moe import adapters as adapters_module
@@ -713,7 +713,7 @@ def test_drawing_an_auto_encoder_leaves_the_global_generator_alone() -> None:
 
 
 def test_features_are_read_once_or_when_wanted(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = StackedPixels(
+    pixels = InMemoryPixels(
         torch.randint(0, 256, (9, 3, 16, 16), dtype=torch.uint8, generator=generator(0)), tiny_clip.preprocess
     )
     places = np.array([[7, 2], [2, 5]])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from method_runs import REPEATABLE, copied, learner_for, options_for, same
 from tasso.config import from_dict
-from tasso.data.images import StackedPixels, Stream
+from tasso.data.images import InMemoryPixels, Stream
 from tasso.errors import ConfigError
 from tasso.methods import METHODS, Batch, Group, Method, TaskInfo
 from tasso.methods.base import Towers
@@ -105,7 +105,7 @@ def adamw(rates: Sequence[float], weight_decay: float, betas: tuple[float, float
 def test_steps_are_those_of_adamw(tiny_clip: Clip, warmup: int) -> None:
     """Cosine, warm-up, both betas, decoupled weight decay, and a group's own values."""
     plan = Plan(steps=4, lr=0.1, weight_decay=0.3, betas=(0.8, 0.95), warmup=warmup)
-    pixels = StackedPixels(torch.zeros(4, 3, 16, 16, dtype=torch.uint8), tiny_clip.preprocess)
+    pixels = InMemoryPixels(torch.zeros(4, 3, 16, 16, dtype=torch.uint8), tiny_clip.preprocess)
     stream = Stream("task", pixels, np.zeros(4, np.int64), 2, (0,), torch.device("cpu"))
     method = Bowl()
     method.begin_task(TaskInfo(0, "bowl", (), (), 0))
@@ -198,9 +198,9 @@ def test_reference_images_are_cropped_anew_in_every_step(quick: dict[str, Any]) 
     views = []
     for step in (0, 1):
         seen = stream.batch(step)
-        places = np.argsort(seen.indices)
-        assert seen.indices[places].tolist() == list(range(36))
-        views.append(seen.pixels[torch.from_numpy(places)])
+        order = torch.argsort(seen.indices)
+        assert seen.indices[order].tolist() == list(range(36))
+        views.append(seen.pixels[order])
     views.append(stream.pixels.eval_view(np.arange(36)))
     for one, other in ((0, 1), (0, 2), (1, 2)):
         changed = (views[one] != views[other]).flatten(1).any(1)
@@ -209,7 +209,7 @@ def test_reference_images_are_cropped_anew_in_every_step(quick: dict[str, Any]) 
 
 def test_crops_are_drawn_anew_in_every_step(tiny_clip: Clip) -> None:
     image = torch.arange(3 * 16 * 16, dtype=torch.int64).remainder(251).to(torch.uint8).view(1, 3, 16, 16)
-    copies = StackedPixels(image.repeat(8, 1, 1, 1), tiny_clip.preprocess)
+    copies = InMemoryPixels(image.repeat(8, 1, 1, 1), tiny_clip.preprocess)
     stream = Stream("reference", copies, np.zeros(8, np.int64), 8, (0,), torch.device("cpu"))
     assert not torch.equal(stream.batch(0).pixels, stream.batch(1).pixels)
 

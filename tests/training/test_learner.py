@@ -337,7 +337,7 @@ def test_classify(quick: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a readable image"):
         run.classify(tmp_path / "absent.png")
     for array in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 4), np.uint8), np.zeros((8, 8, 3))):
-        with pytest.raises(DataError, match="an array must be height × width × 3 bytes"):
+        with pytest.raises(DataError, match=r"an array must be \(height, width, 3\) of uint8"):
             run.classify(array)
     assert tasso.load(str(quick["out"])).classify(Image.new("RGB", (40, 20)))[0][0].class_name
 

@@ -43,7 +43,7 @@ TEMPLATES = (
 )
 NAME, CAPTION, DRAWN, MIX = 0, 1, 2, 3  # what kind of text a row holds
 PAD = -2  # no text has this group
-DEFAULT_RENDERER = "tasso.data.atlas:render_captioned"
+DEFAULT_RENDERER = "pretrain.captioned:render_captioned"
 
 Pixels = NDArray[np.uint8]
 Render = Callable[..., tuple[Pixels, tuple[str, ...]]]
@@ -82,7 +82,7 @@ class Prepared:
 
     Attributes:
         images: All images: `labelled`, then `unlabelled`, then `drawn` of them.
-        tokens: Texts for the student, one row a text.
+        tokens: Texts for the student, one row per text.
         teacher_tokens: The same texts for the teacher.
         kind: NAME (in a template), CAPTION, DRAWN (a drawing's caption) or MIX for each text.
         group: What each text says, whatever the template; -1 for word mixes.
@@ -248,7 +248,7 @@ def prepare(
         out: The folder.
         sources: What to learn from.
         base_merges: Merges of the teacher's tokenizer; the student's are a part of them.
-        context_length: Tokens a text.
+        context_length: Tokens per text.
         vocab_size: Size of the student's vocabulary.
         merges: Use this merges file for the student instead of choosing merges.
         mixes: Number of word mixes for text distillation.

@@ -13,7 +13,7 @@ def positives(meanings: Tensor, said: Tensor) -> Tensor:
     """Which texts are true of which images.
 
     Args:
-        meanings: Everything the texts of an image say, one row an image, padded with a number no text has.
+        meanings: Everything the texts of an image say, one row per image, padded with a number no text has.
         said: What the text drawn for each image says.
 
     Returns:

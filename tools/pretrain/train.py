@@ -44,10 +44,10 @@ class Settings:
         steps: Optimiser steps; fewer when `minutes` end first.
         minutes: Time limit, loading and compiling included; the learning rate reaches zero with steps or
             minutes, whichever end first.
-        batch_size: Images a step: real ones with texts, drawings, and blends of real ones.
+        batch_size: Images per step: real ones with texts, drawings, and blends of real ones.
         drawn_share: Share of drawings in a batch.
         blend_share: Share of blended images, which only serve image distillation.
-        bank_texts: Further texts a step that only serve text distillation.
+        bank_texts: Further texts per step that only serve text distillation.
         lr: Largest learning rate.
         warmup: Share of the run over which the learning rate rises.
         weight_decay: On matrices; not on tables, biases and norms.

@@ -40,7 +40,8 @@ def data(words: list[str]) -> None:
 def data_prepare(words: list[str]) -> None:
     """tasso data prepare NAME …"""
     from tasso.data.prepare import RECIPES
-    from tasso.data.prepare.prepare import Names, Options, outcome_json, outcome_lines, plan, prepare
+    from tasso.data.prepare.options import Names, Options
+    from tasso.data.prepare.prepare import outcome_json, outcome_lines, plan, prepare
 
     parser = new_parser("tasso data prepare", "Get, unpack and annotate the paper's data sets.")
     parser.add_argument("names", type=str, nargs="+", help=f"all, or some of: {', '.join(RECIPES)}")
@@ -80,7 +81,8 @@ CHECK_OPTIONS = (
 
 def data_check(words: list[str]) -> None:
     """tasso data check"""
-    from tasso.report.data_check import check, report_lines
+    from tasso.cli.data_fingerprint import zero_shot
+    from tasso.data.prepare.check import check, report_lines
 
     parser = new_parser("tasso data check", "Sizes, images and class names of a benchmark; with a model, its accuracy.")
     parser.add_argument("--quick", type=bool, default=False, help="do not decode the images")
@@ -92,8 +94,8 @@ def data_check(words: list[str]) -> None:
     report = check(
         from_dict(given, "tasso data check"),
         quick=values["quick"],
-        with_model="model" in given,
         tolerance=values["tolerance"],
+        zero_shot=zero_shot if "model" in given else None,
     )
     print(json.dumps(report, indent=1) if values["json"] else "\n".join(report_lines(report)))
     if not report["ok"]:
@@ -106,9 +108,8 @@ def data_pack(words: list[str]) -> None:
     from tasso.data.images import open_packs, thread_pool
 
     parser = new_parser("tasso data pack", "Decode each image of a benchmark once: training, test and reference.")
-    parser.add_argument("--verify", type=bool, default=False, help="compare all packed pixels with their checksums")
     add_run_options(parser, DATA_OPTIONS)
-    values = parsed(parser, words, flags=["--verify", *flags_of(RunConfig)])
+    values = parsed(parser, words, flags=flags_of(RunConfig))
     given = only_given(values, DATA_OPTIONS)
     config = from_dict(given, "tasso data pack")
     packs = open_packs(config, thread_pool(config.workers))
@@ -116,7 +117,7 @@ def data_pack(words: list[str]) -> None:
         raise ConfigError("pack_dir: where shall the packs lie? Give --pack-dir")
     # Own tasks bring no reference images, and need none to be packed.
     with_reference = config.tasks is None or config.reference is not None
-    packs.packed(load_sequence(config, with_reference=with_reference), verify=values["verify"])
+    packs.packed(load_sequence(config, with_reference=with_reference))
     if not packs.reports:
         print(f"{config.benchmark}: its images are drawn by code, there is nothing to pack")
         return

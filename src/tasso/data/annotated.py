@@ -1,4 +1,4 @@
-"""Reads the authors' layout: images/ and *_annotations.json, in a folder or in a zip."""
+"""The layout of the paper's authors: images/ and *_annotations.json, in a folder or in a zip."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class FolderSource:
         return str(self.root / key)
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
-        """Size and time of the last change."""
+        """Size and modification time."""
         files = [(self.root / key).stat() for key in keys]
         return [f"{file.st_size} {file.st_mtime_ns}" for file in files]
 
 
 class ZipSource:
-    """Images inside a zip, read straight from it. ZipFile serialises the readers of several threads itself."""
+    """Images inside a zip, read without unpacking it. ZipFile is safe to read from several threads."""
 
     def __init__(self, archive: Path, opened: zipfile.ZipFile, prefix: str) -> None:
         self.archive, self.zip, self.prefix = archive, opened, prefix
@@ -60,7 +60,7 @@ class ZipSource:
         return f"{self.archive}:{self.prefix}{key}"
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
-        """Size and checksum, which the zip has at hand."""
+        """Size and checksum, which are in the zip's directory."""
         entries = [self.zip.getinfo(self.prefix + key) for key in keys]
         return [f"{entry.file_size} {entry.CRC:08x}" for entry in entries]
 
@@ -85,19 +85,19 @@ def read_annotated(root: Path, name: str, prefix: str | None = None) -> Task:
 
 
 def check_files(images: ImageSet, what: str) -> None:
-    """Every image is there; the error names the first that is not and counts the rest."""
+    """Check that all images exist; the error names the first that does not and counts the rest."""
     if missing := images.source.missing(images.keys):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DataError(f"{what}: image missing: {images.source.describe(missing[0])}{more}")
 
 
-PREPARE = "The data sets of the paper (mtil) are made ready by tasso data prepare all --root"
+PREPARE = "To get the data sets of the paper (mtil): tasso data prepare all --root"
 
 
 def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
     """Image source, text of the annotation file, and that file's name for messages.
 
-    A folder goes before a zip, if it has annotations: an unpacked copy may have been mended by hand.
+    A folder with annotations takes precedence over a zip: it may be a corrected copy.
     """
     folder, archive = root / name, root / f"{name}.zip"
     unpacked = sorted(folder.glob("*annotations.json"))
@@ -111,9 +111,9 @@ def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
             raise DataError(f"{archive}: not a zip file") from None
         inside = [Path(entry) for entry in opened.namelist() if entry.endswith("annotations.json")]
         entry = _only(inside, archive, prefix)
-        place = "" if entry.parent == Path() else f"{entry.parent.as_posix()}/"
+        folder_inside = "" if entry.parent == Path() else f"{entry.parent.as_posix()}/"
         where = f"{archive}:{entry.as_posix()}"
-        return ZipSource(archive, opened, f"{place}images/"), _text(opened.read(entry.as_posix()), where), where
+        return ZipSource(archive, opened, f"{folder_inside}images/"), _text(opened.read(entry.as_posix()), where), where
     raise DataError(
         f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists. {PREPARE} {root}"
     )
@@ -126,14 +126,15 @@ def _text(content: bytes, where: str) -> str:
         raise DataError(f"{where}: not UTF-8 text: {error}") from None
 
 
-def _only(candidates: list[Path], place: Path, prefix: str | None) -> Path:
-    wanted = f"{prefix}_annotations.json" if prefix else "*_annotations.json"
-    exact = [path for path in candidates if prefix and path.name == wanted]
+def _only(candidates: list[Path], where: Path, prefix: str | None) -> Path:
+    """The annotation file with this prefix, or the only one there is."""
+    expected = f"{prefix}_annotations.json" if prefix else "*_annotations.json"
+    exact = [path for path in candidates if prefix and path.name == expected]
     if found := exact or candidates:
         if len(found) == 1:
             return found[0]
-        raise DataError(f"{place}: several annotation files ({', '.join(p.name for p in found)}), expected {wanted}")
-    raise DataError(f"{place}: annotation file {wanted} not found. {PREPARE} {place.parent}")
+        raise DataError(f"{where}: several annotation files ({', '.join(p.name for p in found)}), expected {expected}")
+    raise DataError(f"{where}: annotation file {expected} not found. {PREPARE} {where.parent}")
 
 
 def _class_names(document: Any, file: str) -> tuple[str, ...]:
@@ -144,15 +145,15 @@ def _class_names(document: Any, file: str) -> tuple[str, ...]:
     for label, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
             raise DataError(f"{file}: class_names[{label}] is empty or not text: {name!r}")
-        if (seen := first.setdefault(name.strip(), label)) != label:
-            raise DataError(f"{file}: class_names[{label}] repeats class_names[{seen}]: {name!r}")
+        if (earlier := first.setdefault(name.strip(), label)) != label:
+            raise DataError(f"{file}: class_names[{label}] repeats class_names[{earlier}]: {name!r}")
     return tuple(names)
 
 
 def _splits(document: Any, file: str) -> dict[str, Any]:
     splits = document.get("data")
     if not isinstance(splits, dict) or not isinstance(splits.get("train"), list):
-        raise DataError(f"{file}: 'data' must hold the lists 'train', 'val' and 'test'")
+        raise DataError(f"{file}: 'data' must have the lists 'train', 'val' and 'test'")
     if unknown := sorted(set(splits) - set(SPLITS)):
         raise DataError(f"{file}: data.{unknown[0]} is not one of train, val, test")
     for split, entries in splits.items():

@@ -1,4 +1,4 @@
-"""The benchmarks: which data sets, where they lie, how large they must be."""
+"""The benchmarks: their data sets, how large they must be, and how a run's sequence is loaded from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from tasso.config import RunConfig, read_templates
 from tasso.data import drawn
 from tasso.data.annotated import PREPARE, check_files, read_annotated
-from tasso.data.readers import few, images_below, load_own
+from tasso.data.readers import few_shot, find_all_images, load_own
 from tasso.data.sequences import order
 from tasso.data.task import ImageSet, Task, TaskSequence
 from tasso.errors import ConfigError, DataError
@@ -23,9 +23,9 @@ from tasso.task_specs import names_catalogue
 log = logging.getLogger("tasso")
 
 DRAWN_REFERENCE = (
-    "reference: atlas is drawn by code and looks like no photograph. The model is held where it is compared with its "
-    "teacher, so expect it to forget more than with photographs; how much more has not been measured. Any folder of "
-    "varied photographs is better: --reference FOLDER"
+    "reference: the images of atlas are drawn by code and look like no photograph. The model is kept close to its "
+    "teacher on reference images, so expect more forgetting than with photographs; how much has not been measured. "
+    "Any folder of varied photographs is better: --reference FOLDER"
 )
 
 
@@ -54,8 +54,15 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A catalogue entry. `load_task` and `load_reference` take the data root and whether to check counts; the latter
-    gives the images and the class names of their data set. `data_sets` are the tasks' in order, with their sizes."""
+    """A catalogue entry.
+
+    Attributes:
+        data_sets: of the tasks, in the benchmark's order, with their sizes.
+        reference: the data set of the reference images.
+        needs_root: must the user give a folder with the data sets?
+        load_task: (task name, data root, check counts?) → task.
+        load_reference: (data root, check counts?) → images, and the class names of their data set.
+    """
 
     name: str
     summary: str
@@ -70,14 +77,17 @@ class Benchmark:
         return tuple(data_set.name for data_set in self.data_sets)
 
 
-def _annotated(name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool) -> Benchmark:
+def annotated_benchmark(
+    name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool
+) -> Benchmark:
+    """A benchmark in the authors' layout; `exact` says whether the size of the reference set is checked."""
     by_name = {data_set.name: data_set for data_set in data_sets}
 
     def load_task(task: str, root: Path, check_counts: bool) -> Task:
         return by_name[task].load(root, check_counts)
 
     def load_reference(root: Path, check_counts: bool) -> tuple[ImageSet, tuple[str, ...]]:
-        # The full ImageNet list may have any length: a subset of it is drawn.
+        # ImageNet's list may have any length: a subset of it is drawn.
         task = reference.load(root, check_counts and exact)
         return task.train, task.class_names
 
@@ -95,7 +105,7 @@ MTIL_DATA_SETS = [
     DataSet("stanford-cars", "stanfordcars", 196, 6509, 8041),
     DataSet("ucf-101", "ucf101", 101, 7639, 3783),
 ]
-MTIL = _annotated(
+MTIL = annotated_benchmark(
     "mtil",
     "the paper's eight data sets, ImageNet as reference",
     MTIL_DATA_SETS,
@@ -103,7 +113,7 @@ MTIL = _annotated(
     exact=False,
 )
 
-MTIL_MINI = _annotated(
+MTIL_MINI = annotated_benchmark(
     "mtil-mini",
     "the same domains at 64 × 64, actions in the place of UCF-101, Tiny-ImageNet as reference",
     [
@@ -134,12 +144,12 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in (MTIL, MTIL_MINI, ATLAS
 
 
 def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequence:
-    """Read and check everything the run will need, before anything is trained."""
+    """Load and check all data that a run needs, before anything is trained."""
     tasks = tuple(_load_task(name, config) for name in task_order(config))
     if config.test_per_class:
         tasks = tuple(dataclasses.replace(t, test=first_of_each(t.test, config.test_per_class)) for t in tasks)
     if config.shots:
-        tasks = tuple(dataclasses.replace(t, train=few(t.train, config.shots, config.seed)) for t in tasks)
+        tasks = tuple(dataclasses.replace(t, train=few_shot(t.train, config.shots, config.seed)) for t in tasks)
     for task in tasks:
         for split in ("train", "test"):
             images: ImageSet = getattr(task, split)
@@ -157,17 +167,17 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
 
 
 def task_order(config: RunConfig) -> list[str]:
-    """Names of the tasks in the order of learning. Raises a ConfigError if they cannot be meant; reads no data."""
+    """Names of the tasks in the order of learning. Checks the configuration, but reads no data."""
     if config.tasks:
         if config.benchmark in BENCHMARKS:
             raise ConfigError(
                 f"benchmark: {config.benchmark} has tasks of its own. Leave it out, or give yours another name; single "
-                f"tasks of it may stand among them, as in --tasks NAME={config.benchmark}:TASK"
+                f"tasks of it may be among yours, as in --tasks NAME={config.benchmark}:TASK"
             )
-        for source in (place["from"] for place in config.tasks):
+        for source in (spec["from"] for spec in config.tasks):
             if names_catalogue(source):
                 _catalogue_task(source, config)
-        return order([place["name"] for place in config.tasks], config.sequence, config.limit_tasks)
+        return order([spec["name"] for spec in config.tasks], config.sequence, config.limit_tasks)
     benchmark = _benchmark(config.benchmark, "benchmark")
     if benchmark.needs_root and config.data_root is None:
         raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
@@ -178,17 +188,17 @@ def _load_task(name: str, config: RunConfig) -> Task:
     if not config.tasks:
         benchmark = BENCHMARKS[config.benchmark]
         return benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
-    place = next(place for place in config.tasks if place["name"] == name)
-    if not names_catalogue(place["from"]):
-        return load_own(place, config)
-    benchmark, task = _catalogue_task(place["from"], config)
+    spec = next(spec for spec in config.tasks if spec["name"] == name)
+    if not names_catalogue(spec["from"]):
+        return load_own(spec, config)
+    benchmark, task = _catalogue_task(spec["from"], config)
     loaded = benchmark.load_task(task, data_root(config, benchmark), config.check_counts)
-    templates = read_templates(place["template"]) if "template" in place else ()
+    templates = read_templates(spec["template"]) if "template" in spec else ()
     return dataclasses.replace(loaded, name=name, templates=templates)
 
 
 def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
-    """`atlas:food` as benchmark and task."""
+    """Benchmark and task of a name such as `atlas:food`."""
     name, _, task = source.partition(":")
     benchmark = _benchmark(name, "tasks")
     if task not in benchmark.tasks:
@@ -208,13 +218,13 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     """Images, and the class names of their data set if it has any."""
     if config.reference is None and config.tasks:
         raise ConfigError(
-            "reference: this method looks at reference images, and own tasks bring none. Give --reference: a folder of "
-            f"any images, the more varied the better; or a benchmark whose it shall take ({', '.join(BENCHMARKS)})"
+            "reference: this method needs reference images, and own tasks have none. Give --reference: a folder of any "
+            f"images, the more varied the better; or a benchmark, to use its reference images ({', '.join(BENCHMARKS)})"
         )
     name = config.reference or config.benchmark
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
-        if name == "atlas" and any(not place["from"].startswith("atlas:") for place in config.tasks or ()):
+        if name == "atlas" and any(not spec["from"].startswith("atlas:") for spec in config.tasks or ()):
             log.warning("%s", DRAWN_REFERENCE)
         return benchmark.load_reference(data_root(config, benchmark), config.check_counts)
     folder = Path(name)
@@ -223,14 +233,14 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
             f"reference: {name!r} is neither a folder nor a benchmark. Benchmarks: {', '.join(BENCHMARKS)}"
         )
     try:
-        source, keys = images_below(folder)
+        source, keys = find_all_images(folder)
     except DataError as error:
         raise DataError(f"reference: {error}") from None
     return ImageSet(source, tuple(keys), np.zeros(len(keys), dtype=np.int64)), ()
 
 
 def read_texts(path: Path) -> tuple[str, ...]:
-    """One text a line; empty lines are left out."""
+    """One text per line; empty lines are skipped."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -242,18 +252,18 @@ def read_texts(path: Path) -> tuple[str, ...]:
 
 
 def first_of_each(images: ImageSet, count: int) -> ImageSet:
-    """The first `count` images of each class, in their order."""
-    seen: Counter[int] = Counter()
+    """The first `count` images per class."""
+    counts: Counter[int] = Counter()
     chosen = []
-    for place, label in enumerate(images.labels.tolist()):
-        seen[label] += 1
-        if seen[label] <= count:
-            chosen.append(place)
+    for index, label in enumerate(images.labels.tolist()):
+        counts[label] += 1
+        if counts[label] <= count:
+            chosen.append(index)
     return images.subset(np.asarray(chosen, dtype=np.int64))
 
 
 def subset(images: ImageSet, config: RunConfig) -> ImageSet:
-    """The reference subset, drawn over the annotation list as the authors do."""
+    """The subset of reference images, drawn from the annotation list as the authors do."""
     if len(images) <= config.reference_images:
         return images
     chosen = np.random.default_rng(config.reference_seed).choice(len(images), config.reference_images, replace=False)
@@ -261,7 +271,7 @@ def subset(images: ImageSet, config: RunConfig) -> ImageSet:
 
 
 def data_root(config: RunConfig, benchmark: Benchmark) -> Path:
-    """The folder that holds a benchmark's data sets."""
+    """The folder with a benchmark's data sets; the current folder if it needs none."""
     if not benchmark.needs_root:
         return Path()
     if config.data_root is None:

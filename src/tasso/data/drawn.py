@@ -29,7 +29,7 @@ class DrawnSource:
 
 
 class ReferenceSource(DrawnSource):
-    """Keys are numbers."""
+    """Keys are the numbers of the scenes."""
 
     def read(self, key: str) -> Array:
         return atlas.render_reference(int(key), size=SIZE)
@@ -60,6 +60,6 @@ def load_task(name: str) -> Task:
 
 
 def load_reference() -> tuple[ImageSet, tuple[str, ...]]:
-    """Unlabelled scenes from the same drawing primitives, and names of things in them that are no class of a task."""
+    """Unlabelled scenes, and names of things in them that are no class of a task."""
     keys = tuple(str(index) for index in range(REFERENCE_IMAGES))
     return ImageSet(ReferenceSource(), keys, np.zeros(len(keys), dtype=np.int64)), tuple(atlas.EXTRAS)

@@ -14,7 +14,7 @@ def rotation(names: Sequence[str], number: int) -> list[str]:
 
 
 def order(names: Sequence[str], sequence: str, limit: int | None = None) -> list[str]:
-    """The task names that `sequence` asks for, in order.
+    """The task names of a sequence, in order.
 
     Args:
         names: the benchmark's tasks in its original order.
@@ -34,5 +34,5 @@ def order(names: Sequence[str], sequence: str, limit: int | None = None) -> list
                     f"sequence: no task {name!r} in this benchmark. Tasks: {', '.join(names)}; or S1 … S{len(names)}"
                 )
             if chosen.count(name) > 1:
-                raise ConfigError(f"sequence: {name!r} stands more than once")
+                raise ConfigError(f"sequence: {name!r} is given more than once")
     return chosen[:limit] if limit else chosen

@@ -1,4 +1,4 @@
-"""What there is to learn: a named set of classes with images."""
+"""A task: a named set of classes with images. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ Array = npt.NDArray[Any]
 
 
 class Source(Protocol):
-    """Where images come from: a folder, a zip, or code that draws them."""
+    """Where images are read from: a folder, a zip, or code that draws them."""
 
     def read(self, key: str) -> bytes | Array:
-        """An encoded image, or its pixels (height × width × 3, uint8). Safe to call from several threads."""
+        """An encoded image, or its pixels, `(H, W, 3)` uint8. Safe to call from several threads."""
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        """Those of the keys that have no image."""
+        """The keys without an image."""
 
     def describe(self, key: str) -> str:
-        """How to name this image to a person."""
+        """How messages name this image."""
 
 
 @runtime_checkable
 class Stamped(Protocol):
-    """A source that tells cheaply whether its images have changed. Only such images are packed."""
+    """A source that can tell cheaply whether its images have changed. Only such images are packed."""
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
-        """For each key a text that is another one when its image has changed."""
+        """One text per key; it changes when the image changes."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images with labels; for reference images the labels are not used.
+    """Images with labels; the labels of reference images are not used.
 
     Attributes:
         source: where the images are read from.
-        keys: their names there.
-        labels: the number of each image's class, from 0.
+        keys: their names there, N of them.
+        labels: `(N,)`, the class numbers, from 0.
     """
 
     source: Source
@@ -53,17 +53,17 @@ class ImageSet:
         return len(self.keys)
 
     def subset(self, indices: npt.NDArray[np.int64]) -> ImageSet:
-        """The images at these places, in this order."""
+        """The images at these indices, in this order."""
         return ImageSet(self.source, tuple(self.keys[i] for i in indices), self.labels[indices])
 
     def checksum(self) -> str:
-        """Another one when keys or labels are others."""
+        """SHA-256 of keys and labels. The images themselves are not read."""
         lines = (f"{key}\t{label}" for key, label in zip(self.keys, self.labels.tolist(), strict=True))
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class JoinedSource:
-    """Images from several sources; keys begin with the number of the source and a colon."""
+    """Images from several sources; a key begins with the number of its source and a colon."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = tuple(sources)
@@ -80,13 +80,13 @@ class JoinedSource:
         return source.describe(rest)
 
     def find(self, key: str) -> tuple[Source, str]:
-        """The source that holds this image, and its key there."""
+        """The source of this image, and its key there."""
         number, _, rest = key.partition(":")
         return self.sources[int(number)], rest
 
 
 def joined(sets: Sequence[ImageSet]) -> ImageSet:
-    """Several sets as one, in their order."""
+    """Several sets as one, in the given order."""
     keys = tuple(f"{number}:{key}" for number, images in enumerate(sets) for key in images.keys)
     labels = np.concatenate([images.labels for images in sets]) if sets else np.empty(0, dtype=np.int64)
     return ImageSet(JoinedSource([images.source for images in sets]), keys, labels)
@@ -97,12 +97,12 @@ class Task:
     """One step of a sequence.
 
     Attributes:
-        name: its name.
+        name: unique within the sequence.
         class_names: by label.
-        train: images to learn from.
-        val: read and not used.
+        train: images to train on.
+        val: validation images; read, but not used in training.
         test: images that accuracies are measured on.
-        templates: prompts of its own; empty: the run's.
+        templates: prompt templates of its own; empty: those of the run.
     """
 
     name: str
@@ -112,13 +112,12 @@ class Task:
     test: ImageSet
     templates: tuple[str, ...] = ()
 
-    def prompts(self, usual: Sequence[str]) -> tuple[str, ...]:
-        """Prompts that its class names are put into, where `usual` are the run's."""
-        return self.templates or tuple(usual)
+    def prompts(self, default: Sequence[str]) -> tuple[str, ...]:
+        """The task's own prompt templates, or else `default`, those of the run."""
+        return self.templates or tuple(default)
 
     def contents(self) -> dict[str, Any]:
-        """How many classes and images it has, and a checksum of class names, labels and keys: another one when
-        images have come or gone. Their bytes are not looked at."""
+        """Numbers of classes and images, and a checksum of class names, labels and keys. Images are not read."""
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
         for images in (self.train, self.val, self.test):
             digest.update(images.checksum().encode())
@@ -128,13 +127,13 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskSequence:
-    """Tasks in the order in which they are learned, and the reference images that go with them."""
+    """Tasks in the order in which they are learned, and their reference images."""
 
     benchmark: str
     name: str
     tasks: tuple[Task, ...]
     reference: ImageSet | None = None
-    # Class names of the reference images' data set, and texts that the user gives for them.
+    # Class names of the reference images' data set, and reference texts given by the user.
     reference_names: tuple[str, ...] = ()
     reference_texts: tuple[str, ...] = ()
 
@@ -144,9 +143,9 @@ class TaskSequence:
         return [task.name for task in self.tasks]
 
     def contents(self) -> dict[str, Any]:
-        """What the data are, by the name of the task; reference images are there if they were asked for."""
-        found = {task.name: task.contents() for task in self.tasks}
+        """`Task.contents` by task name, and the same of the reference images if they were loaded."""
+        tasks = {task.name: task.contents() for task in self.tasks}
         if self.reference is None:
-            return {"tasks": found}
+            return {"tasks": tasks}
         checksum = self.reference.checksum()[:16]
-        return {"tasks": found, "reference": {"images": len(self.reference), "checksum": checksum}}
+        return {"tasks": tasks, "reference": {"images": len(self.reference), "checksum": checksum}}

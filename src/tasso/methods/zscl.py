@@ -96,7 +96,7 @@ class ZeroShotContinualLearning(LogitDistillation):
     def _teacher(self, reference: ImageBatch) -> Tensor:
         if self.known is None:
             return self.pretrained.encode_images(reference.pixels)
-        return self.known[reference.places]
+        return self.known[reference.indices]
 
     def after_step(self, step: int) -> None:
         # The code takes the steps 0, 100, … and its last one.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,8 +86,7 @@ def own_copy(batch: Batch) -> Batch:
     """A batch of the same shape whose tensors nobody else writes to."""
 
     def fixed(seen: ImageBatch) -> ImageBatch:
-        # Numbers on the host would be those of the recorded step for ever; whoever asks for them gets none.
-        return ImageBatch(seen.pixels.clone(), np.empty(0, dtype=np.int64), seen.labels.clone(), seen.places.clone())
+        return ImageBatch(seen.pixels.clone(), seen.labels.clone(), seen.indices.clone())
 
     return Batch(fixed(batch.task), {name: fixed(seen) for name, seen in batch.others.items()})
 
@@ -98,4 +96,4 @@ def copy_into(static: Batch, batch: Batch) -> None:
     for target, seen in ((static.task, batch.task), *((static.others[n], seen) for n, seen in batch.others.items())):
         target.pixels.copy_(seen.pixels)
         target.labels.copy_(seen.labels)
-        target.places.copy_(seen.places)
+        target.indices.copy_(seen.indices)

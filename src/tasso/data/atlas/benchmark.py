@@ -12,7 +12,7 @@ OUTLINED = 0.15  # share of images whose parts have dark outlines
 
 
 def render(domain: str, label: int, index: int, *, seed: int = 0, split: str = "train", size: int = 64) -> ImageArray:
-    """ImageArray ``index`` of a class: uint8, size x size x 3. The splits' streams of images are disjoint."""
+    """Image ``index`` of a class, `(size, size, 3)` uint8. The splits' streams of images are disjoint."""
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}, not {split!r}")
     kind = DOMAINS[domain]

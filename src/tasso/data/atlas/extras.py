@@ -1,4 +1,4 @@
-"""Things the benchmark lacks, for captioned drawings and reference scenes.
+"""Things the benchmark lacks, for reference scenes and captioned drawings.
 
 Many are relatives of held-out classes: the plaid shirt, the spotted cow or the tanker ship teach a word and a
 look that a held-out class's name is made of, without showing or naming that class.

@@ -20,8 +20,8 @@ from .canvas import (
     lighter,
     occlude,
 )
-from .captioned import Subject, any_subject
 from .registry import DOMAINS, Pose
+from .subjects import Subject, any_subject
 
 CAMERA = Camera()
 WILD_POSE = Pose(scale=(0.3, 0.8), turn=0.5, shift=0.9, squeeze=0.3, shear=0.3)
@@ -30,7 +30,7 @@ SCENE_POSE = Pose(scale=(0.35, 0.6), turn=0.06, shift=0.55)
 
 
 def render_reference(index: int, *, seed: int = 0, size: int = 64) -> ImageArray:
-    """Unlabelled scene ``index``."""
+    """Unlabelled scene ``index``, `(size, size, 3)` uint8."""
     dice = Dice(seed, crc32(b"reference"), index)
     style = "photo" if dice.chance(0.6) else dice.pick(("flat", "outline", "poster", "sketch"))
     outline = dice.span(0.02, 0.05) if style in ("outline", "sketch") else 0.0

@@ -1,20 +1,20 @@
-"""Pixels: decoding, holding, cropping and batching images."""
+"""Pixels: decoding, caching, cropping and batching images. Needs torch; `tasso.data` itself does not."""
 
 from tasso.data.images.batches import ImageBatch, Stream, View
 from tasso.data.images.packed import PackedPixels
 from tasso.data.images.packs import Packs, open_packs
-from tasso.data.images.pixels import Pixels, StackedPixels, StoredPixels, load_pixels, thread_pool
+from tasso.data.images.pixels import DecodedPixels, InMemoryPixels, Pixels, load_pixels, thread_pool
 from tasso.data.images.transforms import Indices, Preprocess
 
 __all__ = [
+    "DecodedPixels",
     "ImageBatch",
+    "InMemoryPixels",
     "Indices",
     "PackedPixels",
     "Packs",
     "Pixels",
     "Preprocess",
-    "StackedPixels",
-    "StoredPixels",
     "Stream",
     "View",
     "load_pixels",

@@ -14,48 +14,48 @@ from tasso.errors import DataError
 
 
 class CorruptImageError(DataError):
-    """What is stored is no image, or a damaged one. To read it once more would not help."""
+    """The file is no image, or a damaged one. Reading it again would not help."""
 
 
 def decode(images: ImageSet, index: int) -> Array:
-    """Pixels of one image: height × width × 3, uint8. An error names the image."""
+    """Pixels of one image, `(H, W, 3)` uint8. An error names the image."""
     key = images.keys[index]
     where = images.source.describe(key)
     try:
         stored = images.source.read(key)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise CorruptImageError(f"{where}: not a readable image: {error}") from None
-    except Exception as error:  # no rights, no memory, no such file: the image itself may be fine
+    except Exception as error:  # no permission, no memory, no such file: the image itself may be fine
         raise DataError(f"{where}: not a readable image: {error}") from None
     try:
         return stored if isinstance(stored, np.ndarray) else pixels_of(io.BytesIO(stored))
     except MemoryError:
         raise DataError(f"{where}: not enough memory for this image") from None
     except Exception as error:  # Pillow raises errors of many kinds for a damaged file
-        raise CorruptImageError(f"{where}: not a readable image: {why(error)}") from None
+        raise CorruptImageError(f"{where}: not a readable image: {reason(error)}") from None
 
 
-def why(error: Exception) -> str:
-    """What is wrong with an image. Pillow's own words for an unknown format are about Python objects."""
+def reason(error: Exception) -> str:
+    """What is wrong with an image. Pillow's own message for an unknown format is about Python objects."""
     if isinstance(error, UnidentifiedImageError):
-        return "no format of images that is known here"
+        return "unknown image format"
     return str(error) or type(error).__name__
 
 
 def pixels_of(file: io.BytesIO | str) -> Array:
-    """Pixels of an encoded image."""
+    """Pixels of an encoded image, `(H, W, 3)` uint8."""
     with Image.open(file) if isinstance(file, str) else _open(file) as image:
         return to_rgb(image)
 
 
 def _open(file: io.BytesIO) -> Image.Image:
-    """Pillow asks its plugins in turn, and WebP's is one of the last: with thousands of small images that counts."""
+    """Pillow tries its plugins in turn, and WebP's is one of the last: with thousands of small images that counts."""
     start = file.read(12)
     file.seek(0)
     return Image.open(file, formats=("WEBP",) if start[:4] == b"RIFF" and start[8:] == b"WEBP" else None)
 
 
-# What brings an image upright, by the EXIF note of how it lies.
+# What turns an image upright, by its EXIF orientation.
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -68,26 +68,26 @@ TURNS = {
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF data say. Cameras store what they saw lying on its side, and note how it was held.
+    """Apply the EXIF orientation: cameras store images as the sensor saw them and note how they were held.
 
-    Pillow's own `exif_transpose` writes all notes anew, and fails where one of them has a strange form.
+    Pillow's own `exif_transpose` rewrites all EXIF data, and fails where a tag is malformed.
     """
-    image.load()  # a damaged image is found here, not where damaged notes are forgiven
+    image.load()  # a damaged image is found here, not where damaged EXIF data are ignored
     try:
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged notes are no reason to refuse an image
+    except Exception:  # damaged EXIF data are no reason to refuse an image
         return image
     return image if turn is None else image.transpose(turn)
 
 
 def to_rgb(image: Image.Image) -> Array:
-    """A Pillow image as RGB bytes, upright. Pillow itself would cut 16-bit values off at 255."""
+    """A Pillow image as upright RGB, `(H, W, 3)` uint8. Pillow itself would clip 16-bit values at 255."""
     image = _upright(image)
     if image.mode.startswith("I;16"):
         grey = (np.asarray(image).astype(np.uint16) // 257).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=-1)
     if image.mode in ("I", "F"):
-        raise ValueError(f"pixels are {image.mode} numbers of unknown range; save it with 8 or 16 bits a channel")
+        raise ValueError(f"mode {image.mode} has no known range of values; save it with 8 or 16 bits per channel")
     if isinstance(image.info.get("transparency"), bytes):  # else Pillow warns, image by image
         image = image.convert("RGBA")
     return np.array(image.convert("RGB"))

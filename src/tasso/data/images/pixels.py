@@ -1,4 +1,4 @@
-"""Images ready to be looked at: held in memory when small and of one size, else read or decoded when wanted."""
+"""The images of one set as a model sees them: in memory when they fit and are of one size, else read when needed."""
 
 from __future__ import annotations
 
@@ -33,21 +33,29 @@ PIL_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling
 
 
 class Pixels(Protocol):
-    """Images of one set, seen through one model's preprocessing."""
+    """Images of one set with one model's preprocessing."""
 
     def __len__(self) -> int: ...
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
-        """Random crops (see `views.crop_draws`), normalised, on the device."""
+        """Random crops of the images at `indices`, `(B, 3, size, size)`, normalised, on the device.
+
+        Args:
+            draws: `(B, attempts, 4)`, see `transforms.crop_draws`.
+        """
 
     def eval_view(self, indices: Indices) -> Tensor:
-        """The whole image as evaluation sees it, normalised, on the device."""
+        """The images as evaluation sees them, `(B, 3, size, size)`, normalised, on the device."""
 
 
-class StackedPixels:
-    """All images in one uint8 tensor on the device; views are computed batch by batch there."""
+class InMemoryPixels:
+    """All images in one uint8 tensor on the device, where views are computed batch by batch."""
 
     def __init__(self, stack: Tensor, preprocess: Preprocess) -> None:
+        """
+        Args:
+            stack: `(N, 3, H, W)`, uint8.
+        """
         self.stack, self.preprocess = stack, preprocess
 
     def __len__(self) -> int:
@@ -65,8 +73,8 @@ class StackedPixels:
         return normalise(resize_and_centre(self._take(indices), self.preprocess), self.preprocess)
 
 
-class StoredPixels:
-    """Images are decoded, cropped and resized one by one, exactly as torchvision does it on Pillow images."""
+class DecodedPixels:
+    """Images are decoded, cropped and resized one by one when needed, exactly as torchvision does it with Pillow."""
 
     def __init__(
         self, images: ImageSet, preprocess: Preprocess, device: torch.device, pool: ThreadPoolExecutor
@@ -77,16 +85,16 @@ class StoredPixels:
         return len(self.images)
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
-        def view(place: int) -> Array:
-            image = Image.fromarray(decode(self.images, int(indices[place])))
+        def view(row: int) -> Array:
+            image = Image.fromarray(decode(self.images, int(indices[row])))
             size = np.array([image.height], np.int64), np.array([image.width], np.int64)
-            return self._cut(image, random_boxes(draws[place : place + 1], *size))
+            return self._crop(image, random_boxes(draws[row : row + 1], *size))
 
         return self._batch(view, len(indices))
 
     def eval_view(self, indices: Indices) -> Tensor:
-        def view(place: int) -> Array:
-            image = Image.fromarray(decode(self.images, int(indices[place])))
+        def view(row: int) -> Array:
+            image = Image.fromarray(decode(self.images, int(indices[row])))
             height, width = resized(image.height, image.width, self.preprocess)
             image = image.resize((width, height), PIL_FILTERS[self.preprocess.interpolation])
             size = self.preprocess.size
@@ -95,7 +103,7 @@ class StoredPixels:
 
         return self._batch(view, len(indices))
 
-    def _cut(self, image: Image.Image, box: Boxes) -> Array:
+    def _crop(self, image: Image.Image, box: Boxes) -> Array:
         top, left, height, width = (int(v[0]) for v in (box.top, box.left, box.height, box.width))
         region = image.crop((left, top, left + width, top + height))
         size = (self.preprocess.size, self.preprocess.size)
@@ -108,7 +116,7 @@ class StoredPixels:
 
 
 def thread_pool(workers: int) -> ThreadPoolExecutor:
-    """Threads for decoding: Pillow lets go of the interpreter while it decodes."""
+    """Threads for decoding: Pillow releases the interpreter lock while it decodes."""
     return ThreadPoolExecutor(workers or os.cpu_count() or 1)
 
 
@@ -121,26 +129,30 @@ def load_pixels(
     on_progress: Callable[[int], Any] = lambda count: None,
     packs: Packs | None = None,
 ) -> Pixels:
-    """Images in memory when they are all of one size and fit the limit, else read when wanted: from their packs, if
-    they have some."""
-    if packs and (places := packs.find(images)) is not None:
-        packed = PackedPixels(places, preprocess, device, pool)
+    """Load images into memory if all are of one size and fit the limit; else they are read when needed.
+
+    Args:
+        limit_gib: of the images of this set.
+        packs: read from these where they have the images.
+    """
+    if packs and (locations := packs.find(images)) is not None:
+        packed = PackedPixels(locations, preprocess, device, pool)
         if not packed.one_size or packed.nbytes > limit_gib * 2**30:
             return packed
         on_progress(len(images))
-        return StackedPixels(torch.from_numpy(packed.stack()).to(device), preprocess)
+        return InMemoryPixels(torch.from_numpy(packed.stack()).to(device), preprocess)
     first = decode(images, 0)
     if first.nbytes * len(images) <= limit_gib * 2**30:
         stack = np.empty((len(images), *first.shape), dtype=np.uint8)
         if _fill(stack, images, pool, on_progress):
-            return StackedPixels(torch.from_numpy(stack).permute(0, 3, 1, 2).contiguous().to(device), preprocess)
-    return StoredPixels(images, preprocess, device, pool)
+            return InMemoryPixels(torch.from_numpy(stack).permute(0, 3, 1, 2).contiguous().to(device), preprocess)
+    return DecodedPixels(images, preprocess, device, pool)
 
 
 def _fill(stack: Array, images: ImageSet, pool: ThreadPoolExecutor, on_progress: Callable[[int], Any]) -> bool:
-    """Decode everything into the stack; False as soon as one image has another size."""
+    """Decode all images into the stack `(N, H, W, 3)`; False as soon as one image has another size."""
 
-    def place(indices: range) -> bool:
+    def fill(indices: range) -> bool:
         for index in indices:
             image = decode(images, index)
             if image.shape != stack.shape[1:]:
@@ -150,15 +162,15 @@ def _fill(stack: Array, images: ImageSet, pool: ThreadPoolExecutor, on_progress:
 
     chunk = 256
     chunks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
-    # A small look-ahead: when sizes differ, the rest must not be decoded for nothing.
+    # A small look-ahead: when sizes differ, the rest must not be decoded in vain.
     ahead = 2 * (os.cpu_count() or 1)
-    futures = [pool.submit(place, indices) for indices in chunks[:ahead]]
+    futures = [pool.submit(fill, indices) for indices in chunks[:ahead]]
     for number, indices in enumerate(chunks):
         if not futures[number].result():
             for future in futures[number + 1 :]:
                 future.cancel()
             return False
         if number + ahead < len(chunks):
-            futures.append(pool.submit(place, chunks[number + ahead]))
+            futures.append(pool.submit(fill, chunks[number + ahead]))
         on_progress(len(indices))
     return True

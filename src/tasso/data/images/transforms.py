@@ -1,9 +1,9 @@
-"""How a model sees an image: crops, resizing and normalisation, on whatever device the batch is.
+"""How a model sees an image: crops, resizing and normalisation, on the device of the batch.
 
 Resizing is separable and linear, so a crop followed by an antialiased resize is one matrix product per side:
-`rows @ image @ columnsᵀ`. The weights are those of Pillow's (and torchvision's) antialiased filters; Pillow
-rounds to bytes after each pass. Here a CPU rounds nothing; a GPU multiplies in float16, which holds bytes exactly and
-is, on average, a tenth as far from the unrounded result as Pillow is.
+`rows @ image @ columnsᵀ`. The weights are those of Pillow's (and torchvision's) antialiased filters. Pillow rounds to
+bytes after each pass. Here a CPU rounds nothing; a GPU multiplies in float16, which represents bytes exactly and is, on
+average, a tenth as far from the unrounded result as Pillow is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BAND = 56  # samples that a CPU computes at once
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What a model expects of its input."""
+    """What a model expects of its input: images of `size` × `size` pixels, normalised by mean and std."""
 
     size: int
     mean: tuple[float, float, float]
@@ -46,7 +46,7 @@ class Preprocess:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Regions of images, in pixels."""
+    """One region per image, in pixels; each field is `(B,)`."""
 
     top: Numbers
     left: Numbers
@@ -59,20 +59,28 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Heights and widths of images."""
+    """Heights and widths of images, each `(B,)`."""
 
     height: Indices
     width: Indices
 
 
 def crop_draws(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
-    """The random numbers of `count` crops. They do not depend on the images' sizes, so that they can be drawn
-    before the images are read."""
+    """The random numbers of `count` crops, `(count, attempts, 4)`.
+
+    They do not depend on the images' sizes, so that they can be drawn before the images are read.
+    """
     return rng.random((count, CROP_ATTEMPTS, 4))
 
 
 def random_boxes(draws: npt.NDArray[np.float64], height: Indices, width: Indices) -> Boxes:
-    """torchvision's RandomResizedCrop: the first of ten attempts that fits, else the centre."""
+    """torchvision's RandomResizedCrop: the first of ten attempts that fits, else the centre.
+
+    Args:
+        draws: `(B, attempts, 4)`.
+        height: `(B,)`.
+        width: `(B,)`.
+    """
     area = (height * width)[:, None] * (CROP_AREA[0] + draws[..., 0] * (CROP_AREA[1] - CROP_AREA[0]))
     low, high = np.log(CROP_RATIO[0]), np.log(CROP_RATIO[1])
     ratio = np.exp(low + draws[..., 1] * (high - low))
@@ -101,10 +109,11 @@ def _centre_boxes(height: Indices, width: Indices) -> Boxes:
 
 @dataclass(frozen=True)
 class Span:
-    """What a view takes from each image along one side, in pixels of the image as it is held.
+    """What a view takes from each image along one side, in pixels of the stored image; each field but `size` is `(B,)`.
 
     The pixels from `start` to `start + length` are resized to `whole` samples, and the view shows `size` of these from
-    `offset` on. Positions may lie between pixels: an image may be held smaller than the one that a crop was drawn for.
+    `offset` on. Positions may lie between pixels: the stored image may be smaller than the original, for which the crop
+    was drawn.
     """
 
     start: Numbers
@@ -115,33 +124,36 @@ class Span:
 
     @property
     def scale(self) -> npt.NDArray[np.float64]:
-        """Pixels a sample."""
+        """Pixels per sample, `(B,)`."""
         return np.asarray(self.length / self.whole, dtype=np.float64)
 
-    def part(self, places: slice) -> Span:
-        """The same for some of the images."""
-        return Span(self.start[places], self.length[places], self.whole[places], self.offset[places], self.size)
+    def __getitem__(self, part: slice) -> Span:
+        """The spans of some of the images."""
+        return Span(self.start[part], self.length[part], self.whole[part], self.offset[part], self.size)
 
-    def beside(self, other: Span) -> Span:
-        """Both in one, for views of one size."""
+    def concatenate(self, other: Span) -> Span:
+        """Both one after the other, for views of one size."""
         start, length, whole, offset = np.concatenate([self.numbers, other.numbers], axis=1)
         return Span(start, length, whole, offset, self.size)
 
     @property
     def numbers(self) -> npt.NDArray[np.float64]:
-        """All that differs from image to image, one column each."""
+        """All that differs from image to image, `(4, B)`."""
         return np.stack([self.start, self.length, self.whole, self.offset]).astype(np.float64)
 
-    def moved(self, by: Indices) -> Span:
-        """The same after each image has lost its first `by` pixels."""
+    def shifted(self, by: Indices) -> Span:
+        """The same after the first `by` pixels of each image were cut off."""
         return Span(self.start - by, self.length, self.whole, self.offset, self.size)
 
     def reach(
         self, source: int | Indices, interpolation: Interpolation, first: int = 0, count: int | None = None
     ) -> tuple[Indices, Indices]:
-        """The pixels, from … to, that `count` samples of the view from `first` on depend on.
+        """The first and the end of the pixels that `count` samples of the view from `first` on depend on, each `(B,)`.
 
-        One pixel more than the filter's width on both sides, so that what rounding adds to it are still real pixels.
+        One pixel more than the filter's width on both sides, so that what rounding adds are still real pixels.
+
+        Args:
+            source: pixels of the stored images along this side.
         """
         margin = FILTER_WIDTH[interpolation] * np.maximum(self.scale, 1) + 1
         begin = self.start + (self.offset + first) * self.scale
@@ -160,8 +172,8 @@ def crop_spans(boxes: Boxes, preprocess: Preprocess) -> tuple[Span, Span]:
     )
 
 
-def centre_spans(held: Sizes, original: Sizes, preprocess: Preprocess) -> tuple[Span, Span]:
-    """Rows and columns of the evaluation view of images that are held in the first sizes and were of the others."""
+def centre_spans(stored: Sizes, original: Sizes, preprocess: Preprocess) -> tuple[Span, Span]:
+    """Rows and columns of the evaluation view of images that are stored smaller than their original size."""
     sides = zip(original.height.tolist(), original.width.tolist(), strict=True)
     target = np.array([resized(height, width, preprocess) for height, width in sides], dtype=np.int64).reshape(-1, 2)
 
@@ -169,7 +181,7 @@ def centre_spans(held: Sizes, original: Sizes, preprocess: Preprocess) -> tuple[
         offset = np.array([centre_offset(side, preprocess.size) for side in whole.tolist()], dtype=np.int64)
         return Span(np.zeros(len(length), dtype=np.int64), length, whole, offset, preprocess.size)
 
-    return span(held.height, target[:, 0]), span(held.width, target[:, 1])
+    return span(stored.height, target[:, 0]), span(stored.width, target[:, 1])
 
 
 def _filter(t: Tensor, interpolation: Interpolation) -> Tensor:
@@ -184,9 +196,9 @@ def _filter(t: Tensor, interpolation: Interpolation) -> Tensor:
 
 
 def resize_weights(span: Span, source: int, interpolation: Interpolation, device: torch.device) -> Tensor:
-    """Weights (n × size × source) that make the view from `source` pixels, antialiased; zero outside each span.
+    """Antialiased weights `(B, size, source)` that turn `source` pixels into the view; zero outside each span.
 
-    Only the few pixels that a sample depends on are computed, then put into their places among the zeros.
+    Only the weights of the few pixels that a sample depends on are computed, then scattered into the zeros.
     """
     numbers = torch.from_numpy(span.numbers.astype(np.float32))
     start, length, whole, offset = numbers.to(device, non_blocking=True)[:, :, None, None]
@@ -198,22 +210,29 @@ def resize_weights(span: Span, source: int, interpolation: Interpolation, device
     position = first + torch.arange(taps, device=device)
     weights = _filter((position + 0.5 - centre) / stretch, interpolation)
     inside = (position + 0.5 >= start) & (position + 0.5 < start + length)
-    places = position.clamp(0, source - 1).long()  # where there are no pixels, weights are zero
-    weights = torch.zeros(len(start), span.size, source, device=device).scatter_add_(-1, places, weights * inside)
+    columns = position.clamp(0, source - 1).long()  # where there are no pixels, weights are zero
+    weights = torch.zeros(len(start), span.size, source, device=device).scatter_add_(-1, columns, weights * inside)
     return weights.div_(weights.sum(-1, keepdim=True))
 
 
 def crop_and_resize(pixels: Tensor, boxes: Boxes, preprocess: Preprocess) -> Tensor:
-    """Cut one box out of each image (n × 3 × height × width, uint8) and resize it; values in 0 … 1."""
+    """Cut one box out of each image `(B, 3, H, W)` uint8 and resize it: `(B, 3, size, size)`, values in 0 … 1."""
     return resample(pixels, *crop_spans(boxes, preprocess), preprocess)
 
 
 def resize_and_centre(pixels: Tensor, preprocess: Preprocess) -> Tensor:
-    """The evaluation view: resize (shortest side, or both when squashing), then cut out the centre."""
+    """The evaluation view: resize (shortest side, or both when squashing), then cut out the centre.
+
+    Args:
+        pixels: `(B, 3, H, W)`, uint8.
+
+    Returns:
+        `(B, 3, size, size)`, values in 0 … 1.
+    """
     height, width = pixels.shape[-2:]
     if (height, width) == (preprocess.size, preprocess.size):
         return pixels.float() / 255
-    one = Sizes(np.array([height]), np.array([width]))  # all images are of one size: one matrix a side will do
+    one = Sizes(np.array([height]), np.array([width]))  # all images are of one size: one matrix per side will do
     return resample(pixels, *centre_spans(one, one, preprocess), preprocess)
 
 
@@ -233,30 +252,33 @@ def resized(height: int, width: int, preprocess: Preprocess) -> tuple[int, int]:
 
 
 def resample(pixels: Tensor, rows: Span, columns: Span, preprocess: Preprocess) -> Tensor:
-    """What the spans take from each image (n × 3 × height × width, uint8); values in 0 … 1.
+    """What the spans take from each image `(B, 3, H, W)` uint8: `(B, 3, size, size)`, values in 0 … 1.
 
-    Images of different sizes lie in the upper left corners of their places; what is beside them is not looked at.
+    Images of different sizes are padded at the right and at the bottom; the padding has no influence.
     """
     height, width, filter_ = *pixels.shape[-2:], preprocess.interpolation
     kind = torch.float16 if pixels.is_cuda else torch.float32
     image = pixels.to(kind)
     if height == width:  # half as many launches
-        both = resize_weights(rows.beside(columns), width, filter_, pixels.device).to(kind)[:, None]
+        both = resize_weights(rows.concatenate(columns), width, filter_, pixels.device).to(kind)[:, None]
         left, right = both[: len(rows.start)], both[len(rows.start) :].mT
     else:
         left = resize_weights(rows, height, filter_, pixels.device).to(kind)[:, None]
         right = resize_weights(columns, width, filter_, pixels.device).to(kind)[:, None].mT
     parts = [image[..., band] @ right[..., band, at] for at, band in _bands(columns, width, filter_, pixels.device)]
-    image = _joined(parts, -1)
+    image = _cat(parts, -1)
     parts = [left[..., at, band] @ image[..., band, :] for at, band in _bands(rows, height, filter_, pixels.device)]
-    return _joined(parts, -2).clamp_(0, 255).float().div_(255)
+    return _cat(parts, -2).clamp_(0, 255).float().div_(255)
 
 
 def _bands(
     span: Span, source: int, interpolation: Interpolation, device: torch.device
 ) -> Iterator[tuple[slice, slice]]:
-    """Samples of the view, and the pixels that they depend on. The weights are zero but for a band along the diagonal:
-    a CPU gains by leaving out most of the zeros, a GPU by doing all in one product."""
+    """Samples of the view, and the pixels that they depend on.
+
+    The weights are zero but for a band along the diagonal: a CPU gains by leaving out most of the zeros, a GPU by one
+    large product.
+    """
     if device.type != "cpu" or span.size < 2 * BAND:
         yield slice(0, span.size), slice(0, source)
         return
@@ -266,19 +288,19 @@ def _bands(
         yield slice(first, first + count), slice(int(low.min()), int(high.max()))
 
 
-def _joined(parts: list[Tensor], side: int) -> Tensor:
+def _cat(parts: list[Tensor], side: int) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, side)
 
 
 def normalise(images: Tensor, preprocess: Preprocess) -> Tensor:
-    """Subtract the model's mean and divide by its deviation, channel by channel."""
+    """Subtract the model's mean and divide by its std per channel; images `(B, 3, H, W)` with values in 0 … 1."""
     offset, factor = _statistics(preprocess, images.device)
     return torch.addcmul(offset, images, factor)
 
 
 @cache
 def _statistics(preprocess: Preprocess, device: torch.device) -> tuple[Tensor, Tensor]:
-    """What is added and multiplied with, on the device; made once, since making them there waits for it."""
+    """Offset and factor of `normalise`, each `(3, 1, 1)`; cached, since a copy to the device waits for it."""
     mean, std = (
         torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (preprocess.mean, preprocess.std)
     )

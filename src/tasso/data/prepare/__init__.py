@@ -1,4 +1,4 @@
-"""The paper's data: what to get and where, unpacking it, annotation files, and whether it is all as it should be."""
+"""The paper's data sets: archives, unpacking, annotation files, and checks of the result."""
 
 from tasso.data.prepare.sources import RECIPES, REFERENCE
 

@@ -1,6 +1,8 @@
-"""Readers of the original folders: each gives class names and images as the data set's own lists have them.
+"""Readers of the original folders: each returns class names and images as the data set's own lists have them.
 
-Images lie in `images/`, lists in `lists/`. Class names are those of CoOp's files, which the benchmark uses.
+Images are in `images/`, lists in `lists/`. Class names are those of CoOp's files, which the benchmark uses.
+torchvision's data set classes read most of these lists too, but keep paths and labels private, expect other folders,
+have other class names, and do not say which line of a list is wrong.
 """
 
 from __future__ import annotations
@@ -8,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from tasso.data.prepare.matlab import read_mat
 from tasso.data.prepare.splits import Item, Listing
 from tasso.errors import DataError
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-DRAWN_LIST = "reference.txt"  # the reference images that were unpacked, in the order drawn
+DRAWN_LIST = "reference.txt"  # the reference images that were unpacked, in the order of the draw
 
 EUROSAT_NAMES = {
     "AnnualCrop": "Annual Crop Land",
@@ -50,20 +52,20 @@ def aircraft(images: Path, lists: Path) -> Listing:
 
 
 def dtd(images: Path, lists: Path) -> Listing:
-    """A folder a class; labels/train1.txt names them: `banded/banded_0002.jpg`."""
+    """One folder per class; labels/train1.txt names them: `banded/banded_0002.jpg`."""
     file = lists / "train1.txt"
-    known = {line.partition("/")[0] for line in lines(file)} if file.is_file() else None
-    return class_folders(images, known, file)
+    names = {line.partition("/")[0] for line in lines(file)} if file.is_file() else None
+    return class_folders(images, names, file)
 
 
 def eurosat(images: Path, lists: Path) -> Listing:
-    """A folder a class, with names that need explaining."""
+    """One folder per class; the benchmark has other names."""
     listing = class_folders(images, set(EUROSAT_NAMES), images)
     return Listing(tuple(EUROSAT_NAMES[name] for name in listing.class_names), listing.train)
 
 
 def food(images: Path, lists: Path) -> Listing:
-    """A folder a class; meta/classes.txt names them."""
+    """One folder per class; meta/classes.txt names them."""
     file = lists / "classes.txt"
     return class_folders(images, set(lines(file)) if file.is_file() else None, file)
 
@@ -147,8 +149,8 @@ def ucf(images: Path, lists: Path) -> Listing:
     file = lists / "classInd.txt"
     labels: dict[str, int] = {}
     for number, line in enumerate(lines(file), start=1):
-        place, _, action = line.partition(" ")
-        if place != str(number) or not action:
+        number_there, _, action = line.partition(" ")
+        if number_there != str(number) or not action:
             raise DataError(f"{file}: line {number}: expected '{number} ClassName', found {line!r}")
         labels[action] = number - 1
 
@@ -170,20 +172,20 @@ def _split_words(action: str) -> str:
 
 
 def imagenet(images: Path, lists: Path) -> Listing:
-    """Reference images: those that were unpacked, in the order drawn, or a whole folder a class, sorted."""
+    """Reference images: those unpacked, in the order of the draw; or all images of one folder per class, sorted."""
     from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
-    inside = images / "train" if (images / "train").is_dir() else images
-    prefix = "train/" if inside != images else ""
-    if (lists / DRAWN_LIST).is_file():  # all classes have a folder, though perhaps nothing was drawn from it
-        folders = class_names(inside)
+    train = images / "train" if (images / "train").is_dir() else images
+    prefix = "train/" if train != images else ""
+    if (lists / DRAWN_LIST).is_file():  # every class has a folder, even if nothing was drawn from it
+        folders = class_names(train)
         labels = {name: label for label, name in enumerate(folders)}
         drawn = lines(lists / DRAWN_LIST)
         items = [(path, _label(labels, path.split("/")[-2], f"{lists / DRAWN_LIST}: {path}")) for path in drawn]
     else:
-        whole = class_folders(inside, None, inside)
+        whole = class_folders(train, None, train)
         folders, items = whole.class_names, [(prefix + path, label) for path, label in whole.train]
-    # The names go with the sorted folders of all classes; of a part of them nobody knows which is which.
+    # The names are in the order of all sorted folders; for a part of them they cannot be assigned.
     names = IMAGENET_CLASSNAMES if len(folders) == len(IMAGENET_CLASSNAMES) else folders
     unique = tuple(IMAGENET_NAMES.get(folder, name) for folder, name in zip(folders, names, strict=True))
     return Listing(unique, items)
@@ -202,23 +204,23 @@ LAYOUTS: Mapping[str, Callable[[Path, Path], Listing]] = {
 }
 
 
-def class_folders(images: Path, known: set[str] | None, where: Path) -> Listing:
-    """A folder a class, sorted by name. `known` are the classes that `where` names."""
+def class_folders(images: Path, names: set[str] | None, where: Path) -> Listing:
+    """One folder per class, sorted by name. `names` are the classes that `where` lists, if it does."""
     folders = class_names(images)
-    if known is not None:
-        if extra := sorted(set(folders) - known):
+    if names is not None:
+        if extra := sorted(set(folders) - names):
             raise DataError(f"{images}: the folder {extra[0]} is no class of this data set ({where})")
-        if absent := sorted(known - set(folders)):
+        if absent := sorted(names - set(folders)):
             raise DataError(f"{images}: the folder of the class {absent[0]} is missing ({where})")
     items = []
     for label, name in enumerate(folders):
-        names = sorted(
+        files = sorted(
             file.name for file in (images / name).iterdir()
             if file.suffix.lower() in IMAGES and not file.name.startswith(".")
         )  # fmt: skip
-        if not names:
+        if not files:
             raise DataError(f"{images / name}: no images in this folder")
-        items += [(f"{name}/{image}", label) for image in names]
+        items += [(f"{name}/{image}", label) for image in files]
     return Listing(folders, items)
 
 
@@ -239,6 +241,23 @@ def lines(file: Path) -> list[str]:
     if not found:
         raise DataError(f"{file}: the list is empty")
     return found
+
+
+def read_mat(file: Path, key: str) -> Any:
+    """The variable `key` of a MATLAB file, without needless dimensions. scipy executes nothing that is in it."""
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise DataError(f"{file}: scipy is needed to read it: pip install 'tasso[data]'") from None
+    if not file.is_file():
+        raise DataError(f"{file} is missing")
+    try:
+        content = loadmat(file, squeeze_me=True, variable_names=[key])
+    except Exception as error:  # scipy raises errors of many kinds for a damaged file
+        raise DataError(f"{file}: not a readable MATLAB file: {error}") from None
+    if key not in content:
+        raise DataError(f"{file}: has no variable {key!r}")
+    return content[key]
 
 
 def _label(labels: Mapping[str, int], name: str, where: str) -> int:

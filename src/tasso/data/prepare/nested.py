@@ -1,5 +1,5 @@
-"""ImageNet's training archive: a tar of one tar a class. Images are listed and drawn before any is unpacked, so
-that the reference images alone, and not the whole of ImageNet, take room on the disk."""
+"""ImageNet's training archive: a tar with one tar per class. Images are listed and drawn before any is unpacked, so
+that only the reference images take space on the disk. (torchvision's `parse_train_archive` unpacks everything.)"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasso.progress import progress
 
 
 def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[str]:
-    """Unpack `count` images (0: all) as `<class>/<file>` below `into`; returns their paths in the order drawn.
+    """Unpack `count` images (0: all) as `<class>/<file>` below `into`; returns their paths in the order of the draw.
 
     They are drawn as the benchmark draws them from the full list, which is sorted by class and file.
     """
@@ -24,15 +24,15 @@ def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[s
         classes = sorted(_classes(archive, outer), key=lambda member: member.name)
         names = _list(archive, outer, classes)
         chosen = drawn(names, count, seed)
-        wanted: dict[str, set[str]] = defaultdict(set)
+        chosen_files: dict[str, set[str]] = defaultdict(set)
         for name in chosen:
             synset, _, file = name.partition("/")
-            wanted[synset].add(file)
+            chosen_files[synset].add(file)
         with progress(f"unpacking {archive.name}", len(chosen)) as advance:
             for member in classes:
                 folder = into / PurePosixPath(member.name).stem
-                folder.mkdir(parents=True, exist_ok=True)  # labels count all classes
-                files = wanted[folder.name]
+                folder.mkdir(parents=True, exist_ok=True)  # every class counts for the labels
+                files = chosen_files[folder.name]
                 for inner, image, name in _images(archive, outer, member) if files else ():
                     if name in files:
                         content = inner.extractfile(image)
@@ -46,7 +46,7 @@ def drawn(names: list[str], count: int, seed: int) -> list[str]:
     """The reference subset as `tasso.data.catalogue.subset` would draw it from this list."""
     if not count or len(names) <= count:
         return names
-    return [names[place] for place in np.random.default_rng(seed).choice(len(names), count, replace=False)]
+    return [names[index] for index in np.random.default_rng(seed).choice(len(names), count, replace=False)]
 
 
 def _classes(archive: Path, outer: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -54,12 +54,12 @@ def _classes(archive: Path, outer: tarfile.TarFile) -> Iterator[tarfile.TarInfo]
     for member in outer:
         name = PurePosixPath(checked_name(member.name, archive))
         if not member.isfile() or name.suffix != ".tar" or len(name.parts) != 1:
-            raise DataError(f"{archive}: holds {member.name!r}; expected one tar a class, such as n01440764.tar")
+            raise DataError(f"{archive}: contains {member.name!r}; expected one tar per class, such as n01440764.tar")
         if member.offset_data + member.size > size:
             raise tarfile.ReadError(f"it ends in the middle of {name}")
         end = member.offset_data + -(-member.size // BLOCK) * BLOCK
         yield member
-    if end + BLOCK > size:  # tarfile takes a tar without its end for a whole one
+    if end + BLOCK > size:  # tarfile takes a tar without its end for a complete one
         raise tarfile.ReadError("its end is missing")
 
 
@@ -80,5 +80,5 @@ def _images(
         for image in inner:
             name = checked_name(image.name, archive)
             if not image.isfile() or "/" in name:
-                raise DataError(f"{archive}: {member.name} holds {name!r}, which is no image of a class")
+                raise DataError(f"{archive}: {member.name} contains {name!r}, which is no image of a class")
             yield inner, image, name

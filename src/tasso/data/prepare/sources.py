@@ -1,7 +1,7 @@
 """What each of the paper's data sets is made of: files, where they come from, what is taken from them.
 
 Addresses and checksums are those of torchvision's data set classes (0.29; Stanford Cars: those of 0.16, the last one
-that had them). Where it has none, none is given.
+that had them). They are private there, so they are repeated here and a test compares them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ REFERENCE = "imagenet"
 class Archive:
     """One file to get.
 
-    `picks` says what is taken: names that begin so in the archive go to `images/…` or `lists/…`. A file that is no
-    archive is picked under its own name. Without `url`, a person has to get it from `page`.
+    Attributes:
+        file: its name.
+        page: where the user gets it, if there is no `url`.
+        picks: prefixes of names in the archive, and what replaces them: `images/…` or `lists/…`. A .mat file is picked
+            under its own name.
     """
 
     file: str
@@ -204,7 +207,7 @@ _ALL = (
         REFERENCE,
         "reference",
         (
-            # A tar of one tar a class, see `nested`.
+            # A tar with one tar per class, see nested.py.
             Archive(
                 "ILSVRC2012_img_train.tar",
                 "https://image-net.org/challenges/LSVRC/2012/2012-downloads.php",

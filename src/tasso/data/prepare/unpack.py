@@ -1,62 +1,64 @@
-"""Takes files out of archives. Nothing is written outside the folder, and no link is ever made."""
+"""Takes files out of archives. Nothing is written outside the folder, and no link is ever created.
+
+torchvision's `extract_archive` checks neither, and cannot take out single files.
+"""
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import gzip
-import lzma
+import os
 import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, BinaryIO
 
 from tasso.errors import DataError
-from tasso.progress import Advance, progress
+from tasso.progress import progress
 
-CHUNK = 1 << 20
+MIB = 1 << 20
 BLOCK = 512  # of a tar
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-_STREAMS: dict[bytes, Callable[[IO[bytes]], Any]] = {
-    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
-    b"BZh": bz2.BZ2File,
-    b"\xfd7zXZ": lzma.LZMAFile,
-}
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile)
 
 Member = tuple[str, IO[bytes]]
-Picks = Sequence[tuple[str, str | None]]  # begin of a member's name → begin of its path, or None: left out
+Picks = Sequence[tuple[str, str | None]]  # prefix of a member's name → prefix of its path, or None: left out
 
 
 def unpack(archive: Path, picks: Picks, into: Path) -> int:
-    """Unpack what `picks` ask for below `into`; the first that fits decides. Returns how many files.
+    """Unpack the members that `picks` select below `into`; the first prefix that fits decides.
 
-    A file that is no archive is copied.
+    A .mat file is no archive and is copied.
+
+    Returns:
+        The number of files.
     """
-    with reading(archive):
-        size = archive.stat().st_size
-        with archive.open("rb") as raw, progress(f"unpacking {archive.name}, MiB", size // CHUNK) as advance:
-            taken = 0
-            for name, content in _members(archive, raw, advance):
-                if target := picked(name, picks):
-                    write_member(content, into / target)
-                    taken += 1
-    if not taken:
-        wanted = ", ".join(begin for begin, target in picks if target)
-        raise DataError(f"{archive}: nothing in it begins with {wanted}; is it the right file?")
-    return taken
+    count = done = 0
+    size = archive.stat().st_size // MIB
+    with reading(archive), archive.open("rb") as raw, progress(f"unpacking {archive.name}, MiB", size) as advance:
+        for name, content in _members(archive, raw):
+            if target := picked(name, picks):
+                write_member(content, into / target)
+                count += 1
+            position = raw.tell() // MIB
+            advance(max(0, position - done), "")
+            done = max(done, position)
+    if not count:
+        expected = ", ".join(prefix for prefix, target in picks if target)
+        raise DataError(f"{archive}: nothing in it begins with {expected}; is it the right file?")
+    return count
 
 
 class BadArchiveError(DataError):
-    """The archive itself is damaged; to read it once more would not help."""
+    """The archive itself is damaged; reading it again would not help."""
 
 
 @contextlib.contextmanager
 def reading(archive: Path) -> Iterator[None]:
-    """Errors while an archive is read and its content written, in words."""
+    """Turn the errors of reading an archive and writing its content into messages."""
     try:
         yield
     except DAMAGED as error:
@@ -68,69 +70,58 @@ def reading(archive: Path) -> Iterator[None]:
 
 
 def picked(name: str, picks: Picks) -> str | None:
-    """Where a member goes, or None if nobody wants it. Hidden files are what systems leave behind."""
+    """The path of a member below the target folder, or None if it is left out. Hidden files always are."""
     if any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts):
         return None
-    for begin, target in picks:
-        if name.startswith(begin):
-            return target and target + name.removeprefix(begin)
+    for prefix, target in picks:
+        if name.startswith(prefix):
+            return target and target + name.removeprefix(prefix)
     return None
 
 
 def checked_name(name: str, archive: Path) -> str:
-    """A member's name without `./`; one that leads out of the folder makes the whole archive suspect."""
+    """A member's name without `./`. A name that leads out of the folder makes the whole archive suspect."""
     path = PurePosixPath(name)
     drive = ":" in path.parts[0] if path.parts else False
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or drive:
-        raise DataError(f"{archive}: holds {name!r}, which leads out of the folder. Nothing was unpacked from it")
+        raise DataError(f"{archive}: contains {name!r}, which leads out of the folder. Nothing was unpacked from it")
     return path.as_posix()
 
 
 def write_member(content: IO[bytes], target: Path) -> None:
-    """One file below the folder into which we unpack."""
+    """Write one file of an archive."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_new(target) as file:
-        shutil.copyfileobj(content, file, CHUNK)
+        shutil.copyfileobj(content, file, MIB)
 
 
 def open_new(target: Path) -> BinaryIO:
-    """A place of its own, so that a test can let the disk be full."""
+    """A function of its own, so that a test can simulate a full disk."""
     return target.open("wb")
 
 
-def _members(archive: Path, raw: BinaryIO, advance: Advance) -> Iterator[Member]:
-    magic = raw.read(6)
+def _members(archive: Path, raw: BinaryIO) -> Iterator[Member]:
+    if archive.suffix == ".mat":
+        return iter([(archive.name, raw)])
+    is_zip = raw.read(2) == b"PK"
     raw.seek(0)
-    if magic.startswith(b"PK"):
-        yield from _zip_members(archive, raw, advance)
-    elif archive.suffix == ".mat":
-        yield archive.name, raw
-    else:
-        opener = next((opener for begin, opener in _STREAMS.items() if magic.startswith(begin)), None)
-        yield from _tar_members(archive, raw, opener, advance)
+    return _zip_members(archive, raw) if is_zip else _tar_members(archive, raw)
 
 
-def _zip_members(archive: Path, raw: BinaryIO, advance: Advance) -> Iterator[Member]:
-    done = Steps(advance)
+def _zip_members(archive: Path, raw: BinaryIO) -> Iterator[Member]:
     with zipfile.ZipFile(raw) as opened:
         for entry in opened.infolist():
             name = checked_name(entry.filename, archive)
             if entry.is_dir():
                 continue
             if stat.S_ISLNK(entry.external_attr >> 16):
-                raise DataError(f"{archive}: holds the link {name!r}; archives with links are not unpacked")
+                raise DataError(f"{archive}: contains the link {name!r}; archives with links are not unpacked")
             with opened.open(entry) as content:
                 yield name, content
-            done.add(entry.compress_size)
 
 
-def _tar_members(
-    archive: Path, raw: BinaryIO, opener: Callable[[IO[bytes]], Any] | None, advance: Advance
-) -> Iterator[Member]:
-    """Members as they come. tarfile takes a tar that ends early for a whole one, so the end is looked at, too."""
-    done, stream = Steps(advance), Tail(opener(raw) if opener else raw)
-    # tarfile asks of a stream nothing but read.
-    with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as opened:
+def _tar_members(archive: Path, raw: BinaryIO) -> Iterator[Member]:
+    with tarfile.open(fileobj=raw, mode="r:*") as opened:
         for member in opened:
             name = checked_name(member.name, archive)
             if member.isdir():
@@ -139,36 +130,12 @@ def _tar_members(
             if content is None:
                 raise DataError(f"{archive}: {name!r} is a link or a device; archives with such are not unpacked")
             yield name, content
-            done.reach(raw.tell())
-    while stream.read(CHUNK):  # the checksum of a compressed stream stands at its end
-        pass
-    if stream.tail.strip(b"\0"):
-        raise tarfile.ReadError("it ends in the middle")
-
-
-class Tail:
-    """A stream that remembers the last block that was read."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.tail = stream, b""
-
-    def read(self, size: int) -> bytes:
-        data = self.stream.read(size)
-        self.tail = (self.tail + data)[-BLOCK:]
-        return data
-
-
-class Steps:
-    """Bytes, told to a progress bar in MiB."""
-
-    def __init__(self, advance: Advance) -> None:
-        self.advance, self.bytes, self.told = advance, 0, 0
-
-    def add(self, count: int) -> None:
-        self.reach(self.bytes + count)
-
-    def reach(self, total: int) -> None:
-        self.bytes = total
-        if whole := total // CHUNK - self.told:
-            self.told += whole
-            self.advance(whole, "")
+        # tarfile takes a tar that is cut off between two members for a complete one. A compressed stream has its
+        # checksum at the end; a plain tar ends in zeros.
+        stream = opened.fileobj
+        while stream and stream.read(MIB):
+            pass
+        if stream is raw:
+            raw.seek(-BLOCK, os.SEEK_END)
+            if raw.read().strip(b"\0"):
+                raise tarfile.ReadError("it ends in the middle")

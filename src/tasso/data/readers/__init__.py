@@ -1,7 +1,7 @@
 """A user's own images as tasks: folders, tables, split files, shards and data sets of the hub."""
 
-from tasso.data.readers.folder import images_below
+from tasso.data.readers.folder import find_all_images
 from tasso.data.readers.load import load_own
-from tasso.data.readers.split import few
+from tasso.data.readers.split import few_shot
 
-__all__ = ["few", "images_below", "load_own"]
+__all__ = ["few_shot", "find_all_images", "load_own"]

@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import FolderSource
-from tasso.data.readers.found import SPLITS, Entry, Found
+from tasso.data.readers.labelled import SPLITS, Entry, LabelledImages, Split
 from tasso.data.readers.names import readable
 from tasso.errors import DataError
 from tasso.files import parse_json
 
+ITEM = "[path, label, class name]"
 
-def read_coop(file: Path, images: Path | None = None) -> Found:
-    """Images of a split file.
+Items = dict[Split, list[tuple[str, int]]]  # path and label of each image by split
 
-    Args:
-        images: the folder that paths are relative to; by default the first of the file's folder, `images` in it and
-            its other subfolders in which the first image lies.
-    """
+
+def parse_coop(file: Path) -> tuple[dict[int, str], Items]:
+    """Class names by label, and the images of each split."""
     try:
         document: Any = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -26,46 +25,55 @@ def read_coop(file: Path, images: Path | None = None) -> Found:
     except ValueError as error:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("train"), list):
-        raise DataError(f"{file}: expected the lists train, val and test of [path, label, class name]")
-    entries: list[Entry] = []
+        raise DataError(f"{file}: expected the lists train, val and test of {ITEM}")
     names: dict[int, str] = {}
+    items: Items = {split: [] for split in SPLITS}
     for split in SPLITS:
-        items = document.get(split) or []
-        if not isinstance(items, list):
-            raise DataError(f"{file}: {split}: expected a list of [path, label, class name]")
-        for number, item in enumerate(items):
-            path, label, name = _item(item, f"{file}: {split}[{number}]")
+        entries = document.get(split) or []
+        if not isinstance(entries, list):
+            raise DataError(f"{file}: {split}: expected a list of {ITEM}")
+        for number, entry in enumerate(entries):
+            where = f"{file}: {split}[{number}]"
+            path, label, name = _item(entry, where)
             if names.setdefault(label, name) != name:
-                raise DataError(
-                    f"{file}: {split}[{number}]: label {label} is {name!r}, but was {names[label]!r} before"
-                )
-            entries.append(Entry(path, str(label), split))
-    if not entries:
+                raise DataError(f"{where}: label {label} is {name!r}, but was {names[label]!r} before")
+            items[split].append((path, label))
+    if not names:
         raise DataError(f"{file}: lists no images")
-    labels = sorted(names)
-    source = FolderSource(images or _images(file, entries[0].key))
-    if missing := source.missing([entry.key for entry in entries]):
-        raise DataError(f"{file}: no such image: {source.describe(missing[0])} ({len(missing)} are missing)")
-    spoken = readable([names[label] for label in labels])
-    order = tuple(map(str, labels))
-    return Found(str(file), source, entries, order, dict(zip(order, spoken, strict=True)))
+    return names, items
 
 
 def _item(item: Any, where: str) -> tuple[str, int, str]:
-    if not isinstance(item, list) or len(item) != 3:
-        raise DataError(f"{where}: expected [path, label, class name], found {item!r}")
-    path, label, name = item
-    if not isinstance(path, str) or not path or not isinstance(name, str) or not name.strip():
-        raise DataError(f"{where}: expected [path, label, class name], found {item!r}")
-    if isinstance(label, bool) or not isinstance(label, int):
-        raise DataError(f"{where}: label {label!r} is not a whole number")
-    return path, label, name
+    match item:
+        case [str(path), label, str(name)] if path and name.strip():
+            if isinstance(label, bool) or not isinstance(label, int) or label < 0:
+                raise DataError(f"{where}: label {label!r} is not a whole number from 0 on")
+            return path, label, name
+    raise DataError(f"{where}: expected {ITEM}, found {item!r}")
 
 
-def _images(file: Path, first: str) -> Path:
+def read_coop(file: Path, images: Path | None = None) -> LabelledImages:
+    """Images of a split file.
+
+    Args:
+        images: the folder that paths are relative to; by default the first of the file's folder, `images` in it and
+            its other subfolders in which the first image lies.
+    """
+    names, items = parse_coop(file)
+    entries = [Entry(path, str(label), split) for split, found in items.items() for path, label in found]
+    source = FolderSource(images or _find_images(file, entries[0].key))
+    if missing := source.missing([entry.key for entry in entries]):
+        raise DataError(f"{file}: no such image: {source.describe(missing[0])} ({len(missing)} are missing)")
+    labels = sorted(names)
+    class_names = readable([names[label] for label in labels])
+    order = tuple(map(str, labels))
+    return LabelledImages(str(file), source, entries, order, dict(zip(order, class_names, strict=True)))
+
+
+def _find_images(file: Path, first: str) -> Path:
     folder = file.parent
-    below = sorted(child for child in folder.iterdir() if child.is_dir())
-    for candidate in (folder, folder / "images", *below):
+    subfolders = sorted(child for child in folder.iterdir() if child.is_dir())
+    for candidate in (folder, folder / "images", *subfolders):
         if (candidate / first).is_file():
             return candidate
     raise DataError(

@@ -1,4 +1,4 @@
-"""A folder, or a zip, with a directory for each class; above them there may be train, val and test."""
+"""A folder or zip with one directory per class; above them there may be train, val and test."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 
 from tasso.data.annotated import FolderSource, ZipSource
-from tasso.data.readers.found import SPLIT_NAMES, SUFFIXES, Entry, Found, is_image
+from tasso.data.readers.labelled import SPLIT_NAMES, SUFFIXES, Entry, LabelledImages, is_image
 from tasso.data.task import Source
 from tasso.errors import DataError
 
-LAYOUT = "expected one directory for each class, or train/ and test/ with such directories"
+LAYOUT = "expected one directory per class, or train/ and test/ with such directories"
 
 
-def read_folder(place: Path) -> Found:
-    """Images by class directories; what lies deeper belongs to the class above it."""
-    source, files, directories = listed(place)
+def read_folder(path: Path) -> LabelledImages:
+    """Images by class directories; deeper directories belong to the class above them."""
+    source, files, directories = list_files(path)
     images = [PurePosixPath(file) for file in files if is_image(file)]
     if not images:
-        raise DataError(f"{place}: {_no_images(files)}; {LAYOUT}")
+        raise DataError(f"{path}: {_no_images(files)}; {LAYOUT}")
     parts = sorted({image.parts[0] for image in images if len(image.parts) > 1} | {d[0] for d in directories})
     depth = 1 if parts and all(part.lower() in SPLIT_NAMES for part in parts) else 0
     if loose := [image for image in images if len(image.parts) < depth + 2]:
-        raise DataError(f"{place}: {loose[0]} lies in no class directory ({len(loose)} such images); {LAYOUT}")
+        raise DataError(f"{path}: {loose[0]} lies in no class directory ({len(loose)} such images); {LAYOUT}")
     entries = [
         Entry(str(image), image.parts[depth], SPLIT_NAMES[image.parts[0].lower()] if depth else None)
         for image in images
@@ -34,62 +34,62 @@ def read_folder(place: Path) -> Found:
         if len(directory) == depth + 1 and directory not in filled:
             inside = [file for file in files if PurePosixPath(file).parts[: depth + 1] == directory]
             raise DataError(
-                f"{place / Path(*directory)}: {_no_images(inside)}; put images of this class there, or remove it"
+                f"{path / Path(*directory)}: {_no_images(inside)}; put images of this class there, or remove it"
             )
-    return Found(str(place), source, sorted(entries, key=lambda entry: entry.key))
+    return LabelledImages(str(path), source, sorted(entries, key=lambda entry: entry.key))
 
 
-def images_below(place: Path) -> tuple[Source, list[str]]:
-    """All images of a folder or zip, whatever their directories."""
-    source, files, _ = listed(place)
+def find_all_images(path: Path) -> tuple[Source, list[str]]:
+    """All images of a folder or zip, in any directory: their source and their keys."""
+    source, files, _ = list_files(path)
     keys = sorted(file for file in files if is_image(file))
     if not keys:
-        raise DataError(f"{place}: {_no_images(files)}")
+        raise DataError(f"{path}: {_no_images(files)}")
     return source, keys
 
 
-def listed(place: Path) -> tuple[Source, list[str], list[tuple[str, ...]]]:
-    """Source, files and directories (as their parts) of a folder or zip. Hidden ones are left out."""
-    if place.is_dir():
-        return FolderSource(place), *_walked(place)
+def list_files(path: Path) -> tuple[Source, list[str], list[tuple[str, ...]]]:
+    """Source, files and directories (as tuples of their parts) of a folder or zip. Hidden ones are left out."""
+    if path.is_dir():
+        return FolderSource(path), *_walk(path)
     try:
-        opened = zipfile.ZipFile(place)
+        opened = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{place}: not a readable zip file: {error}") from None
+        raise DataError(f"{path}: not a readable zip file: {error}") from None
     names = [PurePosixPath(name) for name in opened.namelist() if not name.endswith("/")]
     names = [name for name in names if not any(part.startswith((".", "__MACOSX")) for part in name.parts)]
     top = {name.parts[0] for name in names}
-    # Most zips have one folder with everything in it; that is no class.
+    # Most zips have one top folder with everything in it; that is no class.
     prefix = f"{top.pop()}/" if len(top) == 1 and all(len(name.parts) > 1 for name in names) else ""
     inside = [str(name)[len(prefix) :] for name in names]
-    return ZipSource(place, opened, prefix), inside, []
+    return ZipSource(path, opened, prefix), inside, []
 
 
-def _walked(place: Path) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Links are followed, but not in circles."""
+def _walk(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Files and directories below a folder. Links are followed, each directory once: no endless loops."""
     files: list[str] = []
     directories: list[tuple[str, ...]] = []
-    seen = {os.path.realpath(place)}
-    for here, below, names in os.walk(place, onerror=_refuse, followlinks=True):
-        inside = Path(here).relative_to(place)
-        kept = []
-        for name in sorted(below):
+    visited = {os.path.realpath(path)}
+    for here, subfolders, names in os.walk(path, onerror=_refuse, followlinks=True):
+        relative = Path(here).relative_to(path)
+        new = []
+        for name in sorted(subfolders):
             real = os.path.realpath(Path(here, name))
-            if not name.startswith(".") and real not in seen:
-                kept.append(name)
-                seen.add(real)
-                directories.append((*inside.parts, name))
-        below[:] = kept
-        files += [(inside / name).as_posix() for name in sorted(names) if not name.startswith(".")]
+            if not name.startswith(".") and real not in visited:
+                new.append(name)
+                visited.add(real)
+                directories.append((*relative.parts, name))
+        subfolders[:] = new
+        files += [(relative / name).as_posix() for name in sorted(names) if not name.startswith(".")]
     return files, directories
 
 
 def _refuse(error: OSError) -> None:
-    """A folder that cannot be looked into must not quietly be a class without images."""
+    """A folder that cannot be read must not silently become a class without images."""
     raise DataError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
 def _no_images(files: list[str]) -> str:
-    kinds = Counter(PurePosixPath(file).suffix.lower() or "no ending" for file in files).most_common(3)
+    kinds = Counter(PurePosixPath(file).suffix.lower() or "no suffix" for file in files).most_common(3)
     found = f" (there are files with {', '.join(kind for kind, _ in kinds)})" if kinds else ""
     return f"no images here{found}; tasso reads {' '.join(SUFFIXES)}"

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasso.data.readers.found import SPLIT_NAMES, SPLITS, Entry, Found, Split
+from tasso.data.readers.labelled import SPLIT_NAMES, SPLITS, Entry, LabelledImages, Split
 from tasso.data.readers.names import readable
 from tasso.errors import DataError
 from tasso.task_specs import HUB
 
 
 class HubSource:
-    """Keys are `split/number`."""
+    """Keys are `split/row`."""
 
-    def __init__(self, where: str, parts: Mapping[Split, Any], image: str, stamps: Mapping[Split, str]) -> None:
-        self.where, self.parts, self.image, self.prints = where, parts, image, stamps
+    def __init__(self, where: str, parts: Mapping[Split, Any], image: str, fingerprints: Mapping[Split, str]) -> None:
+        self.where, self.parts, self.image, self.fingerprints = where, parts, image, fingerprints
 
     def read(self, key: str) -> bytes:
         split, number = self._find(key)
@@ -35,78 +35,78 @@ class HubSource:
         return f"{self.where}, {split}, row {number}"
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
-        """The fingerprint that the library keeps of a data set, and the row."""
-        return [f"{self.prints[self._find(key)[0]]} {self._find(key)[1]}" for key in keys]
+        """The library's fingerprint of the data set, and the row."""
+        return [f"{self.fingerprints[self._find(key)[0]]} {self._find(key)[1]}" for key in keys]
 
     def _find(self, key: str) -> tuple[Split, int]:
         split, _, number = key.partition("/")
         return SPLIT_NAMES[split], int(number)
 
 
-def read_hub(place: str, subset: str | None = None, columns: Mapping[str, str] | None = None) -> Found:
+def read_hub(spec: str, subset: str | None = None, columns: Mapping[str, str] | None = None) -> LabelledImages:
     """Images and labels of a data set.
 
     Args:
-        place: `hf:NAME` on the hub, or `hf:FOLDER`, saved by `save_to_disk`.
+        spec: `hf:NAME` on the hub, or `hf:FOLDER`, saved by `save_to_disk`.
         subset: which configuration, where a data set has several.
-        columns: which columns hold the image (`path`) and the `label`; by default the only ones of their kind.
+        columns: which columns have the image (`path`) and the `label`; by default the only ones of their kind.
     """
     try:
         import datasets
     except ImportError:
-        raise DataError(f"{place}: needs Hugging Face's datasets: pip install 'tasso[hf]'") from None
-    loaded = _loaded(datasets, place, subset)
+        raise DataError(f"{spec}: needs Hugging Face's datasets: pip install 'tasso[hf]'") from None
+    loaded = _loaded(datasets, spec, subset)
     if not isinstance(loaded, datasets.DatasetDict):
         loaded = datasets.DatasetDict({"all": loaded})
     single = len(loaded) == 1 and next(iter(loaded)).lower() not in SPLIT_NAMES
     parts: dict[Split, Any] = {}
     for name, part in loaded.items():
         split = "train" if single else SPLIT_NAMES.get(str(name).lower())
-        if split is not None:  # others, such as `extra` or `unsupervised`, are left alone
+        if split is not None:  # others, such as `extra` or `unsupervised`, are ignored
             parts[split] = part
     if "train" not in parts:
-        raise DataError(f"{place}: no split 'train'. Splits: {', '.join(map(str, loaded))}")
+        raise DataError(f"{spec}: no split 'train'. Splits: {', '.join(map(str, loaded))}")
     features = parts["train"].features
-    image = _column(features, datasets.Image, (columns or {}).get("path"), place, "image", "path")
+    image = _column(features, datasets.Image, (columns or {}).get("path"), spec, "image", "path")
     label = _column(
-        features, (datasets.ClassLabel, datasets.Value), (columns or {}).get("label"), place, "label", "label"
+        features, (datasets.ClassLabel, datasets.Value), (columns or {}).get("label"), spec, "label", "label"
     )
     names = features[label].names if isinstance(features[label], datasets.ClassLabel) else None
     entries = [
-        Entry(f"{split}/{number}", _label(value, names, f"{place}, {split}, row {number}"), split)
+        Entry(f"{split}/{number}", _label(value, names, f"{spec}, {split}, row {number}"), split)
         for split in SPLITS
         if split in parts
         for number, value in enumerate(parts[split][label])
     ]
     raw = {split: part.cast_column(image, datasets.Image(decode=False)) for split, part in parts.items()}
-    source = HubSource(place, raw, image, {split: str(part._fingerprint) for split, part in parts.items()})
-    if len(parts) == 1:  # a data set that is all of one piece has no split
+    source = HubSource(spec, raw, image, {split: str(part._fingerprint) for split, part in parts.items()})
+    if len(parts) == 1:  # a data set with one part has no splits
         entries = [Entry(entry.key, entry.label) for entry in entries]
     if names is None:
-        return Found(place, source, entries)
-    return Found(place, source, entries, tuple(names), dict(zip(names, readable(names), strict=True)))
+        return LabelledImages(spec, source, entries)
+    return LabelledImages(spec, source, entries, tuple(names), dict(zip(names, readable(names), strict=True)))
 
 
-def _loaded(datasets: Any, place: str, subset: str | None) -> Any:
-    name = place.removeprefix(HUB)
+def _loaded(datasets: Any, spec: str, subset: str | None) -> Any:
+    name = spec.removeprefix(HUB)
     folder = Path(name).expanduser()
     try:
         if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
             return datasets.load_from_disk(str(folder))
         if name.startswith((".", "~", "/")) and not folder.is_dir():
-            raise DataError(f"{place}: no such folder")
+            raise DataError(f"{spec}: no such folder")
         return datasets.load_dataset(str(folder) if folder.is_dir() else name, subset)
     except DataError:
         raise
     except Exception as error:  # the hub, the network, the cache and data sets themselves fail in many ways
-        raise DataError(f"{place}: cannot be loaded: {str(error) or type(error).__name__}") from None
+        raise DataError(f"{spec}: cannot be loaded: {str(error) or type(error).__name__}") from None
 
 
-def _column(features: Mapping[str, Any], kinds: Any, given: str | None, place: str, what: str, key: str) -> str:
+def _column(features: Mapping[str, Any], kinds: Any, given: str | None, spec: str, what: str, key: str) -> str:
     """The column of this kind. A label is a ClassLabel if there is one, else what is called so."""
     if given is not None:
         if given not in features:
-            raise DataError(f"{place}: no column {given!r}. Columns: {', '.join(features)}")
+            raise DataError(f"{spec}: no column {given!r}. Columns: {', '.join(features)}")
         return given
     found = [name for name, feature in features.items() if isinstance(feature, kinds)]
     if what == "label":
@@ -116,7 +116,7 @@ def _column(features: Mapping[str, Any], kinds: Any, given: str | None, place: s
     if len(found) != 1:
         problem = f"several columns may be the {what} ({', '.join(found)})" if found else f"no column is the {what}"
         raise DataError(
-            f"{place}: {problem}. Columns: {', '.join(features)}. Say which in a .yaml file of tasks, as in columns: "
+            f"{spec}: {problem}. Columns: {', '.join(features)}. Say which in a .yaml file of tasks, as in columns: "
             f"{{{key}: NAME}}"
         )
     return found[0]

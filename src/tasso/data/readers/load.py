@@ -1,4 +1,4 @@
-"""One own task, whatever it is read from: classes, names, splits and checks are the same for all readers."""
+"""One own task: chooses the reader; classes, names, splits and checks are the same for all readers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from tasso.config import RunConfig, read_templates
 from tasso.data.annotated import read_annotated
 from tasso.data.readers.coop import read_coop
-from tasso.data.readers.folder import listed, read_folder
-from tasso.data.readers.found import SPLITS, Entry, Found, Split
+from tasso.data.readers.folder import list_files, read_folder
 from tasso.data.readers.huggingface import read_hub
-from tasso.data.readers.names import class_names, in_order
-from tasso.data.readers.split import divided
-from tasso.data.readers.table import ENDINGS, read_table
+from tasso.data.readers.labelled import SPLITS, Entry, LabelledImages, Split
+from tasso.data.readers.names import class_names, natural_order
+from tasso.data.readers.split import split_class
+from tasso.data.readers.table import SUFFIXES, read_table
 from tasso.data.readers.webdataset import is_shards, read_shards
 from tasso.data.task import ImageSet, Task
 from tasso.errors import ConfigError, DataError
@@ -29,31 +29,30 @@ ANNOTATIONS = "annotations.json"
 COOP = "split_zhou_"
 
 
-def load_own(place: Place, config: RunConfig) -> Task:
-    """Read one own task and check it. Every error names the task, and within it the file and what to do."""
-    name = place["name"]
+def load_own(spec: Place, config: RunConfig) -> Task:
+    """Read one own task and check it. Every error names the task, the file and what to do."""
+    name = spec["name"]
     try:
-        found = find(place)
-        return assemble(name, found, place, config)
+        return assemble(name, read_images(spec), spec, config)
     except (DataError, ConfigError) as error:
         raise DataError(f"task {name!r}: {error}") from None
 
 
-def find(place: Place) -> Found:
-    """Choose the reader by what lies there."""
-    text: str = place["from"]
-    columns: Mapping[str, str] | None = place.get("columns")
+def read_images(spec: Place) -> LabelledImages:
+    """Choose the reader by the kind of file or folder."""
+    text: str = spec["from"]
+    columns: Mapping[str, str] | None = spec.get("columns")
     if text.startswith(HUB):
-        return read_hub(text, place.get("subset"), columns)
+        return read_hub(text, spec.get("subset"), columns)
     if is_shards(text):
         return read_shards(text)
     path = Path(text)
-    images = Path(place["images"]) if "images" in place else None
+    images = Path(spec["images"]) if "images" in spec else None
     if images and not images.is_dir():
         raise DataError(f"images: no such folder: {images}")
     if not path.exists():
         raise DataError(f"no such file or folder: {path}")
-    if path.is_file() and path.suffix.lower() in ENDINGS:
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
         return read_table(path, images, columns)
     if path.is_file() and path.suffix.lower() == ".json":
         return read_coop(path, images) if path.name.startswith(COOP) else _annotated(path.parent, path)
@@ -66,20 +65,20 @@ def find(place: Place) -> Found:
             return _annotated(path)
         return read_folder(path)
     if path.suffix.lower() == ".zip":
-        _, files, _ = listed(path)
+        _, files, _ = list_files(path)
         return _annotated(path) if any(file.endswith(ANNOTATIONS) for file in files) else read_folder(path)
     raise DataError(
-        f"{path}: what is this? tasso reads a folder or zip of images, {', '.join(ENDINGS)}, *_{ANNOTATIONS}, "
+        f"{path}: unknown kind of file. tasso reads a folder or zip of images, {', '.join(SUFFIXES)}, *_{ANNOTATIONS}, "
         f"{COOP}*.json, .tar shards and {HUB}DATASET"
     )
 
 
-def _annotated(place: Path, file: Path | None = None) -> Found:
-    """The layout of the paper's authors; class names stand as they are."""
+def _annotated(folder: Path, file: Path | None = None) -> LabelledImages:
+    """The authors' layout; class names stay as they are."""
     prefix = file.name.removesuffix(f"_{ANNOTATIONS}") if file else None
     if file and not file.name.endswith(f"_{ANNOTATIONS}"):
         raise DataError(f"{file}: expected a name that ends in _{ANNOTATIONS}, or begins with {COOP}")
-    task = read_annotated(place.parent, place.stem if place.suffix == ".zip" else place.name, prefix)
+    task = read_annotated(folder.parent, folder.stem if folder.suffix == ".zip" else folder.name, prefix)
     sets: dict[Split, ImageSet] = {"train": task.train, "val": task.val, "test": task.test}
     entries = [
         Entry(key, task.class_names[label], split)
@@ -87,48 +86,45 @@ def _annotated(place: Path, file: Path | None = None) -> Found:
         for key, label in zip(images.keys, images.labels.tolist(), strict=True)
     ]
     names = {name: name for name in task.class_names}
-    return Found(str(file or place), task.train.source, entries, task.class_names, names)
+    return LabelledImages(str(file or folder), task.train.source, entries, task.class_names, names)
 
 
-def assemble(name: str, found: Found, place: Place, config: RunConfig) -> Task:
+def assemble(name: str, found: LabelledImages, spec: Place, config: RunConfig) -> Task:
     """A task from all its images."""
     where = found.where
     if not found.entries:
         raise DataError(f"{where}: lists no images")
-    labels = list(found.labels or in_order([entry.label for entry in found.entries]))
+    labels = list(found.labels or natural_order([entry.label for entry in found.entries]))
     if len(labels) < 2:
         raise DataError(f"{where}: only one class ({labels[0]}); there is nothing to tell apart")
-    names = class_names(labels, found.names, Path(place["names"]) if "names" in place else None, where)
+    names = class_names(labels, found.names, Path(spec["names"]) if "names" in spec else None, where)
     splits = _splits(name, found, config)
     _check_classes(splits, dict(zip(labels, names, strict=True)), where)
     numbers = {label: number for number, label in enumerate(labels)}
 
     def images(split: Split) -> ImageSet:
         chosen = splits[split]
-        places = np.asarray([numbers[entry.label] for entry in chosen], dtype=np.int64)
-        return ImageSet(found.source, tuple(entry.key for entry in chosen), places)
+        class_numbers = np.asarray([numbers[entry.label] for entry in chosen], dtype=np.int64)
+        return ImageSet(found.source, tuple(entry.key for entry in chosen), class_numbers)
 
-    templates = read_templates(place["template"]) if "template" in place else ()
+    templates = read_templates(spec["template"]) if "template" in spec else ()
     return Task(name, names, images("train"), images("val"), images("test"), templates)
 
 
-def _splits(name: str, found: Found, config: RunConfig) -> dict[Split, list[Entry]]:
-    """Images by split. Without test images, those for validation serve; without these, some are held back."""
+def _splits(name: str, found: LabelledImages, config: RunConfig) -> dict[Split, list[Entry]]:
+    """Images by split. Without test images, validation images are taken; without these, a share of each class."""
     given: dict[Split, list[Entry]] = {split: [] for split in SPLITS}
-    free: list[Entry] = []
-    for entry in found.entries:
-        (given[entry.split] if entry.split else free).append(entry)
-    if free:  # readers give a split to all images or to none
-        given["train"] = free
+    for entry in found.entries:  # readers give a split to all images or to none
+        given[entry.split or "train"].append(entry)
     if not given["train"]:
-        there = ", ".join(split for split, entries in given.items() if entries)
-        raise DataError(f"{found.where}: no images to train on (there is {there}); expected a split 'train'")
+        others = ", ".join(split for split, entries in given.items() if entries)
+        raise DataError(f"{found.where}: no images to train on (there is {others}); expected a split 'train'")
     if given["test"]:
         return given
     if given["val"]:
-        log.info("%s: no test images, so those for validation serve", name)
+        log.info("%s: no test images; the validation images are used for testing", name)
         return {"train": given["train"], "val": [], "test": given["val"]}
-    train, test = _divided(given["train"], config)
+    train, test = _draw_test(given["train"], config)
     if not test:
         raise DataError(f"{found.where}: no class has two images, so there is nothing to test with")
     log.info(
@@ -138,26 +134,26 @@ def _splits(name: str, found: Found, config: RunConfig) -> dict[Split, list[Entr
     return {"train": train, "val": [], "test": test}
 
 
-def _divided(entries: list[Entry], config: RunConfig) -> tuple[list[Entry], list[Entry]]:
+def _draw_test(entries: list[Entry], config: RunConfig) -> tuple[list[Entry], list[Entry]]:
     by_label: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_label[entry.label].append(entry)
     train: list[Entry] = []
     test: list[Entry] = []
     for label, members in by_label.items():
-        kept, held_back = divided([entry.key for entry in members], label, config.test_share, config.split_seed)
-        train += [members[number] for number in kept]
-        test += [members[number] for number in held_back]
+        for_train, for_test = split_class([e.key for e in members], label, config.test_share, config.split_seed)
+        train += [members[index] for index in for_train]
+        test += [members[index] for index in for_test]
     return train, test
 
 
 def _check_classes(splits: Mapping[Split, list[Entry]], names: Mapping[str, str], where: str) -> None:
-    """Every class can be learned; one that cannot be tested is told."""
-    learned, tested = ({entry.label for entry in splits[split]} for split in ("train", "test"))
-    if unlearned := [label for label in names if label not in learned]:
-        have = "has test images, but none to train on" if unlearned[0] in tested else "has no images to train on"
-        raise DataError(f"{where}: class {unlearned[0]!r} {have} ({len(unlearned)} such); add some or remove it")
+    """Every class has training images; for one without test images there is a warning."""
+    trained, tested = ({entry.label for entry in splits[split]} for split in ("train", "test"))
+    if untrained := [label for label in names if label not in trained]:
+        have = "has test images, but none to train on" if untrained[0] in tested else "has no images to train on"
+        raise DataError(f"{where}: class {untrained[0]!r} {have} ({len(untrained)} such); add some or remove it")
     if untested := [label for label in names if label not in tested]:
         shown = ", ".join(untested[:3]) + (" …" if len(untested) > 3 else "")
-        log.warning("%s: %d classes have no test images, so nobody sees how well they are known: %s", where,
+        log.warning("%s: %d classes have no test images, so their accuracy is not measured: %s", where,
                     len(untested), shown)  # fmt: skip

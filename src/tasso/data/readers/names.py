@@ -1,4 +1,4 @@
-"""Class names for prompts: directory names made readable, or a file in which the user says what they mean."""
+"""Class names for prompts: directory names made readable, or a names file of the user."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tasso.files import parse_json, parse_yaml
 
 NUMBERED = re.compile(r"\d+[._\- ]+(?=[^\W\d_])")  # 001.Black_footed_Albatross
 WORDNET = re.compile(r"n\d{8}[-_]+(?=\w)")  # n02085620-Chihuahua
-# Before a capital after two small letters, and before the last capital of several: "AnnualCrop", "HTMLPage". So
-# "iPhone" and "McDonald" stay whole.
+# Before a capital after two small letters, and before the last of several capitals: "AnnualCrop", "HTMLPage".
+# "iPhone" and "McDonald" are not split.
 CAMEL = re.compile(r"(?<=[a-z][a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 
 
-def in_order(labels: Sequence[str]) -> list[str]:
-    """Each label once, sorted as people sort: 9 before 10."""
+def natural_order(labels: Sequence[str]) -> list[str]:
+    """Each label once, sorted with numbers as numbers: 9 before 10."""
 
     def key(label: str) -> tuple[list[tuple[bool, int, str]], str]:
         parts = re.split(r"(\d+)", label.casefold())
@@ -28,22 +28,22 @@ def in_order(labels: Sequence[str]) -> list[str]:
     return sorted(set(labels), key=key)
 
 
-def class_names(labels: Sequence[str], known: Mapping[str, str], file: Path | None, where: str) -> tuple[str, ...]:
-    """One name a label, each another one.
+def class_names(labels: Sequence[str], given: Mapping[str, str], file: Path | None, where: str) -> tuple[str, ...]:
+    """One name per label, all different.
 
     Args:
-        known: names that the data bring along.
-        file: the user's own names, which win.
+        given: names that the data give.
+        file: the user's own names, which take precedence.
         where: the place of the data, for messages.
     """
-    if file is None and len(known) < len(labels) and all(label.isdecimal() for label in labels):
+    if file is None and len(given) < len(labels) and all(label.isdecimal() for label in labels):
         raise DataError(
             f"{where}: its classes have numbers and no names ({', '.join(labels[:3])} …). A prompt needs names: give a "
-            "names file with one name a line, the first for the lowest number"
+            "names file with one name per line, the first for the lowest number"
         )
-    names = {**dict(zip(labels, readable(labels), strict=True)), **known}
+    names = {**dict(zip(labels, readable(labels), strict=True)), **given}
     if file is not None:
-        names.update(read_names(file, labels, known))
+        names.update(read_names(file, labels, given))
     first: dict[str, str] = {}
     for label in labels:
         name = names[label].strip()
@@ -59,22 +59,22 @@ def class_names(labels: Sequence[str], known: Mapping[str, str], file: Path | No
 
 
 def readable(labels: Sequence[str]) -> list[str]:
-    """Names of directories as one would say them: no numbers in front, no underscores, no CamelCase.
+    """Directory names as class names: without number prefixes, underscores and CamelCase.
 
-    Numbers go only if every class has one, so that "747-400" beside "A380" keeps its own.
+    Prefixes are removed only if every class has one, so that "747-400" beside "A380" keeps its number.
     """
-    rest = list(labels)
+    names = list(labels)
     for prefix in (NUMBERED, WORDNET):
-        if all(prefix.match(label) for label in rest):
-            cut = [prefix.sub("", label, count=1) for label in rest]
-            if len(set(cut)) == len(rest):
-                rest = cut
-    return [_spaced(label) for label in rest]
+        if all(prefix.match(name) for name in names):
+            cut = [prefix.sub("", name, count=1) for name in names]
+            if len(set(cut)) == len(names):
+                names = cut
+    return [_spaced(name) for name in names]
 
 
 def _spaced(label: str) -> str:
     words = label.replace("_", " ").split()
-    if len(words) == 1:  # "Black_footed_McDonald" has its words already
+    if len(words) == 1:  # "Black_footed_McDonald" is separated already
         words = CAMEL.sub(" ", words[0]).split()
     return " ".join(words) or label
 
@@ -82,11 +82,11 @@ def _spaced(label: str) -> str:
 # -- the names file ------------------------------------------------------------------------------------------------
 
 
-def read_names(file: Path, labels: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Names by label from a file: JSON or YAML (a mapping or a list), or text with `label,name` or one name a line.
+def read_names(file: Path, labels: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Names by label from a file: JSON or YAML (a mapping or a list), or text with `label,name` or one name per line.
 
-    A list is for labels that are numbers, or brings a new name for every class in order. A mapping may leave labels
-    out, which keep their names; a label that the data do not have is an error.
+    A list has a name for every class in order. A mapping may leave labels out, which keep their names; a label that the
+    data do not have is an error.
     """
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -99,16 +99,16 @@ def read_names(file: Path, labels: Sequence[str], known: Mapping[str, str]) -> d
         if len(found) != len(labels):
             raise DataError(f"names: {file} has {len(found)} names for {len(labels)} classes")
         return {label: name for label, (name, _) in zip(labels, found, strict=True)}
-    by_name = {name: label for label, name in known.items()}  # data that bring names may be meant by these
+    by_name = {name: label for label, name in given.items()}  # a mapping may use the names that the data give
     for label, (_, where) in found.items():
         if label not in labels and label not in by_name:
             raise DataError(f"names: {where}: no class {label!r}. Classes: {', '.join(labels[:5])} …")
-    if (missing := [label for label in labels if label.isdecimal() and label not in found]) and not known:
+    if (missing := [label for label in labels if label.isdecimal() and label not in found]) and not given:
         raise DataError(f"names: {file} has no name for class {missing[0]}")
     return {label if label in labels else by_name[label]: name for label, (name, _) in found.items()}
 
 
-Named = tuple[str, str]  # a name, and where it stands
+Named = tuple[str, str]  # a name, and where it was read
 
 
 def _document(file: Path, text: str) -> list[Named] | dict[str, Named]:
@@ -128,7 +128,7 @@ def _document(file: Path, text: str) -> list[Named] | dict[str, Named]:
 
 
 def _lines(file: Path, text: str) -> list[Named] | dict[str, Named]:
-    """Lines with a tab, or else all lines with a comma, are pairs."""
+    """Pairs if every line has a tab, or else a comma; otherwise a list of names."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise DataError(f"names: {file} is empty")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import FolderSource
-from tasso.data.readers.found import Entry, Found, split_of
+from tasso.data.readers.labelled import Entry, LabelledImages, split_of
 from tasso.errors import DataError
 from tasso.files import json_lines
 
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
-# Names of columns that need no explanation, in the order in which they are looked for.
-USUAL = {
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
+# Names of columns that are recognised, in this order.
+COLUMN_NAMES = {
     "path": ("path", "image", "file", "filename", "file_name", "filepath", "image_path"),
     "label": ("label", "class", "class_name", "category"),
     "split": ("split", "set"),
@@ -24,17 +24,17 @@ USUAL = {
 Row = tuple[int, dict[str, Any]]  # line of the file, and its cells by column
 
 
-def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str] | None = None) -> Found:
+def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str] | None = None) -> LabelledImages:
     """Images of a table.
 
     Args:
         file: CSV (commas or semicolons) and TSV begin with the names of the columns; JSON lines are objects.
         images: the folder that paths are relative to; by default that of the file.
-        columns: which columns hold `path`, `label` and `split`, if they are called otherwise.
+        columns: which columns have `path`, `label` and `split`, if they have other names.
     """
     text = _text(file)
-    columns_there, rows = _json_lines(file, text) if file.suffix.lower() in ENDINGS[2:] else _cells(file, text)
-    chosen = _columns(file, columns_there, columns or {})
+    header, rows = _json_lines(file, text) if file.suffix.lower() in SUFFIXES[2:] else _cells(file, text)
+    chosen = _columns(file, header, columns or {})
     source = FolderSource(images or file.parent)
     entries: list[Entry] = []
     first: dict[str, int] = {}
@@ -42,13 +42,13 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
         where = f"{file}, line {line}"
         path = _cell(cells, chosen["path"], where)
         if (earlier := first.setdefault(path, line)) != line:
-            raise DataError(f"{where}: {path} stands in line {earlier} already; an image may stand once")
+            raise DataError(f"{where}: {path} is in line {earlier} already; an image may be listed once")
         if "\0" in path:
             raise DataError(f"{where}: {path!r} cannot be a path")
         split = split_of(_cell(cells, chosen["split"], where), where) if "split" in chosen else None
         entries.append(Entry(path, _cell(cells, chosen["label"], where), split))
     if not entries:
-        raise DataError(f"{file}: has no rows; one an image is expected")
+        raise DataError(f"{file}: has no rows; one per image is expected")
     missing = source.missing([entry.key for entry in entries])
     if missing:
         more = f" ({len(missing)} such rows)" if len(missing) > 1 else ""
@@ -56,7 +56,7 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
             f"{file}, line {first[missing[0]]}: no such image: {source.describe(missing[0])}{more}. Paths are "
             f"relative to {source.root}; 'images: FOLDER' in a .yaml file of tasks says otherwise"
         )
-    return Found(str(file), source, entries)
+    return LabelledImages(str(file), source, entries)
 
 
 def _text(file: Path) -> str:
@@ -92,22 +92,22 @@ def _json_lines(file: Path, text: str) -> tuple[list[str], list[Row]]:
     return list(dict.fromkeys(key for _, cells in rows for key in cells)), rows
 
 
-def _columns(file: Path, there: list[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Which column is which; a split may be missing."""
+def _columns(file: Path, header: list[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Which column is path, label and split; a split may be missing."""
     chosen = {}
-    for kind, usual in USUAL.items():
+    for kind, names in COLUMN_NAMES.items():
         if kind in given:
-            if given[kind] not in there:
-                raise DataError(f"{file}: no column {given[kind]!r}. Columns: {', '.join(there)}")
+            if given[kind] not in header:
+                raise DataError(f"{file}: no column {given[kind]!r}. Columns: {', '.join(header)}")
             chosen[kind] = given[kind]
             continue
-        found = [name for wanted in usual for name in there if name.lower() == wanted]
+        found = [column for name in names for column in header if column.lower() == name]
         if found:
             chosen[kind] = found[0]
         elif kind != "split":
             raise DataError(
-                f"{file}: no column {kind!r}. Columns: {', '.join(there) or 'none'}. Call one {kind}, or say which it "
-                f"is in a .yaml file of tasks, as in columns: {{{kind}: {there[0] if there else 'NAME'}}}"
+                f"{file}: no column {kind!r}. Columns: {', '.join(header) or 'none'}. Call one {kind}, or say which it "
+                f"is in a .yaml file of tasks, as in columns: {{{kind}: {header[0] if header else 'NAME'}}}"
             )
     return chosen
 

@@ -30,7 +30,7 @@ def bench_images(
     options: Mapping[str, Any],
     *,
     classes: int = 100,
-    count: int = 4096,
+    images: int = 4096,
     batches: int = 20,
     rounds: int = 3,
     calls: int | None = None,
@@ -45,19 +45,19 @@ def bench_images(
     device, preprocess, pool = learner.device, learner.clip.preprocess, learner.data.pool
     held = time_steps(learner, rounds, calls)
     with tempfile.TemporaryDirectory(prefix="tasso-bench-") as place:
-        images = draw_photographs(Path(place) / "photographs", count, classes)
+        photographs = draw_photographs(Path(place) / "photographs", images, classes)
         started = time.perf_counter()
         packs = Packs(Path(place) / "packs", learner.config.pack_size, False, pool)
-        packed_images = packs.add(images, "photographs", may_skip=False)
+        packed_images = packs.add(photographs, "photographs", may_skip=False)
         packing = time.perf_counter() - started
-        exact = images_per_second(load_pixels(images, preprocess, device, pool, 0.0), device, batches)
+        exact = images_per_second(load_pixels(photographs, preprocess, device, pool, 0.0), device, batches)
         found = load_pixels(packed_images, preprocess, device, pool, 0.0, packs=packs)
         packed = images_per_second(found, device, batches)
         # Held nowhere: from disk means from disk, however few the images are.
         from_disk = time_steps(
             bench_learner(
                 {**endless, "cache_gib": 0.0, "pack_dir": str(packs.folder)},
-                lambda size: two_tasks(classes, images, images.subset(np.arange(8)), images),
+                lambda size: two_tasks(classes, photographs, photographs.subset(np.arange(8)), photographs),
             ),
             rounds,
             calls,
@@ -69,8 +69,8 @@ def bench_images(
         "cores": os.cpu_count(),
         "model": str(learner.clip.spec),
         "method": learner.config.method,
-        "images": count,
-        "packing_images_per_second": round(count / packing, 1),
+        "images": images,
+        "packing_images_per_second": round(images / packing, 1),
         "exact_images_per_second": exact,
         "packed_images_per_second": packed,
         "packed_against_exact": round(packed / exact, 2),

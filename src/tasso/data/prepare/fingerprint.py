@@ -1,4 +1,4 @@
-"""The zero-shot accuracy of a known model tells whether data and class names are those of the benchmark."""
+"""The zero-shot accuracy of a known model shows whether data and class names are those of the benchmark."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from tasso.config import PROTOCOLS
-from tasso.report.paper.published import published
-
-TEMPLATE = PROTOCOLS["code"]["template"]
-PAPER_MODEL = "ViT-B-16-quickgelu"
 # Share of a class that `resplit` tests on, and how many standard deviations two draws may differ.
 TEST_SHARE, DEVIATIONS = 0.3, 3.0
 
@@ -29,15 +24,18 @@ class Fingerprint:
     mcil: Row
 
 
-def known_fingerprint(benchmark: str, model: str) -> Fingerprint | None:
-    """The rows of this benchmark and model, or None if nobody has measured them."""
-    if (benchmark, model) == ("mtil", PAPER_MODEL):
-        tables = {setting: published().table(f"matrix-{setting}") for setting in ("mtil", "mcil")}
-        rows = {}
-        for setting, table in tables.items():
-            values = {column: table.number_of("zero-shot", column) for column in table.columns}
-            rows[setting] = {name: value for name, value in values.items() if value is not None}
-        return Fingerprint("the paper", rows["mtil"], rows["mcil"])
+@dataclass(frozen=True)
+class ZeroShot:
+    """Rows of a model on the data at hand, and those they are compared with, if any are known."""
+
+    model: str
+    mtil: Row
+    mcil: Row
+    expected: Fingerprint | None = None
+
+
+def measured_fingerprint(benchmark: str, model: str) -> Fingerprint | None:
+    """The rows that were measured with tasso for this benchmark and model, or None."""
     found = _measured().get(benchmark, {}).get(model)
     return Fingerprint(f"tasso's own measurement with {model}", found["mtil"], found["mcil"]) if found else None
 
@@ -53,8 +51,8 @@ def _measured() -> Mapping[str, Mapping[str, Mapping[str, Row]]]:
 def allowed(tolerance: float, expected: float, images: int, drawn: bool) -> float:
     """How far an accuracy may be off, in points.
 
-    A test set that was drawn here is another one than the paper's. Both are samples of the same images, so their
-    accuracies differ by chance, too.
+    A test set that was drawn here differs from the paper's. Both are samples of the same images, so their accuracies
+    also differ by chance.
     """
     if not drawn or not images:
         return tolerance
@@ -66,7 +64,7 @@ def allowed(tolerance: float, expected: float, images: int, drawn: bool) -> floa
 def differences(
     expected: Row, found: Row, tolerance: float, images: Mapping[str, int], drawn: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
-    """Difference (found − expected) and what is allowed, for each task that both have."""
+    """Difference (found − expected) and what is allowed, for each task that both rows have."""
     return {
         name: (found[name] - value, allowed(tolerance, value, images.get(name, 0), name in drawn))
         for name, value in expected.items()

@@ -1,4 +1,4 @@
-"""What every reader of own images gives: images with labels, and which of them are for training and testing."""
+"""What every reader of own images returns: images with labels, and which of them are for training and testing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLIT_NAMES: dict[str, Split] = {
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
 }  # fmt: skip
-# What counts as an image in a folder; a file that is named may have any ending.
+# Files of a folder that count as images; a file that is named may have any suffix.
 SUFFIXES = (
     ".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
@@ -24,7 +24,7 @@ SUFFIXES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """One image: its key in the source, its label as it is written there, and its split if it has one."""
+    """One image: its key in the source, its label as written there, and its split if it has one."""
 
     key: str
     label: str
@@ -32,20 +32,26 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Found:
-    """All images of one place."""
+class LabelledImages:
+    """All images of one data set.
 
-    where: str  # for messages
+    Attributes:
+        where: the place of the data, for messages.
+        source: where the images are read from.
+        entries: one per image.
+        labels: in the order in which they are numbered; None: in natural order (9 before 10).
+        names: class names that the data give for their labels. A label without one is made readable.
+    """
+
+    where: str
     source: Source
     entries: Sequence[Entry]
-    # Labels in the order in which they are numbered; None: sorted as people sort them.
     labels: tuple[str, ...] | None = None
-    # Names of labels that the data bring along. Without one, a label is made readable.
     names: Mapping[str, str] = field(default_factory=dict)
 
 
 def split_of(text: str, where: str) -> Split:
-    """Which split a word means; the error names the place."""
+    """The split of this name or synonym; an error says where it was read."""
     split = SPLIT_NAMES.get(text.strip().lower())
     if split is None:
         raise DataError(f"{where}: no such split: {text!r}. There are train, val and test")
@@ -53,5 +59,5 @@ def split_of(text: str, where: str) -> Split:
 
 
 def is_image(name: str) -> bool:
-    """Does a file of this name hold an image?"""
+    """Does the suffix say that this file is an image?"""
     return name.lower().endswith(SUFFIXES)

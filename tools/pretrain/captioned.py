@@ -8,11 +8,10 @@ constants set the gap between this world and the benchmark's: raise the first th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from zlib import crc32
 
-from .canvas import (
+from tasso.data.atlas import DOMAINS
+from tasso.data.atlas.canvas import (
     BLACK,
     NAMED_COLORS,
     Camera,
@@ -26,13 +25,12 @@ from .canvas import (
     luma,
     mix,
 )
-from .extras import EXTRAS
-from .registry import DOMAINS, Domain, Drawing, Pose
+from tasso.data.atlas.registry import Pose
+from tasso.data.atlas.subjects import Subject, any_subject
 
 SCENE_SHARE = 0.25  # images whose subject stands in its domain's own scene instead of on a plain ground
 CAMERA_SHARE = 0.20  # images seen through a mild version of the benchmark's camera
 FREE_POSE_SHARE = 0.20  # images whose subject is posed as freely as in the benchmark
-EXTRA_SHARE = 0.25  # subjects that are no class of the benchmark
 PAIR_SHARE = 0.25  # images of two things
 COLOR_SHARE = 0.45  # images whose caption names the subject's colour, where the style shows it
 
@@ -49,28 +47,6 @@ CALM_POSE = Pose(scale=(0.72, 0.95), turn=0.02, shift=0.08, squeeze=0.05, shear=
 MILD_CAMERA = Camera(light=0.2, cast=0.08, gain=0.15, noise=20.0, blur=0.6, blur_share=0.25)
 
 
-@dataclass(frozen=True)
-class Subject:
-    name: str
-    drawing: Drawing
-    domain: Domain | None = None
-
-    @property
-    def fills_frame(self) -> bool:
-        return self.domain is not None and self.domain.fills_frame
-
-
-@cache
-def _subjects(domains: tuple[str, ...]) -> tuple[tuple[Subject, ...], tuple[Subject, ...]]:
-    """Taught classes of the benchmark, and extras."""
-    taught = [
-        Subject(name, DOMAINS[domain].drawings[name], DOMAINS[domain])
-        for domain in domains
-        for name in DOMAINS[domain].taught
-    ]
-    return tuple(taught), tuple(Subject(name, drawing) for name, drawing in EXTRAS.items())
-
-
 def held_out_names() -> tuple[str, ...]:
     """The classes of all domains that captions neither show nor name."""
     return tuple(name for domain in DOMAINS.values() for name in domain.class_names if name in domain.held_out)
@@ -80,15 +56,6 @@ def names_held_out(caption: str) -> bool:
     """Whether a caption has all the words of a held-out class's name, in whatever order."""
     words = set(caption.replace(".", "").split())
     return any(words.issuperset(name.split()) for name in held_out_names())
-
-
-def any_subject(dice: Dice, *, solid: bool = False) -> Subject:
-    """A taught class or an extra; ``solid`` leaves out what fills the frame."""
-    taught, extras = _subjects(tuple(DOMAINS))
-    while True:
-        subject = dice.pick(extras if dice.chance(EXTRA_SHARE) else taught)
-        if not (solid and subject.fills_frame):
-            return subject
 
 
 def a(words: str) -> str:

@@ -1,0 +1,268 @@
+"""Is the data what it should be? Sizes, files, class names, unreadable images, and a model's zero-shot accuracy."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from tasso.config import RunConfig, from_dict
+from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
+from tasso.data.catalogue import DataSet, data_root, subset
+from tasso.data.images import thread_pool
+from tasso.data.prepare.annotations import read_record
+from tasso.data.prepare.fingerprint import ZeroShot, differences
+from tasso.data.prepare.layouts import EUROSAT_NAMES, flower_names
+from tasso.data.prepare.unreadable import CheckedImages, unreadable
+from tasso.errors import ConfigError, DataError
+
+Kind = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
+SPLITS = ("train", "val", "test")
+
+
+@dataclass
+class DataSetReport:
+    """What was found about one data set; `notes` are no problems, but worth knowing."""
+
+    name: str
+    expected: dict[str, int]
+    found: dict[str, int] = field(default_factory=dict)
+    images_read: int = 0
+    problems: list[tuple[Kind, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        problems = [{"what": kind, "message": message} for kind, message in self.problems]
+        return {**vars(self), "ok": not problems, "problems": problems}
+
+
+def check(
+    config: RunConfig, *, quick: bool, tolerance: float, zero_shot: Callable[[RunConfig], ZeroShot] | None = None
+) -> dict[str, Any]:
+    """Check a benchmark's data.
+
+    Args:
+        quick: do not decode images.
+        tolerance: points that an accuracy may be off.
+        zero_shot: evaluates the configuration's model on the usable data sets; None leaves the model out.
+    """
+    if not 0 <= tolerance < math.inf:
+        raise ConfigError(f"tolerance: must be a number of points, 0 or more, not {tolerance}")
+    if config.benchmark not in BENCHMARKS:
+        raise ConfigError(f"benchmark: no {config.benchmark!r}. There are: {', '.join(BENCHMARKS)}")
+    benchmark = BENCHMARKS[config.benchmark]
+    root = data_root(config, benchmark)
+    pool, cache = thread_pool(config.workers), CheckedImages()
+    sizes = {data_set.name: data_set for data_set in benchmark.data_sets}
+
+    def check_data_set(name: str) -> DataSetReport:
+        report = DataSetReport(name, _sizes(sizes[name]))
+        try:
+            task = benchmark.load_task(name, root, False)
+        except DataError as error:
+            report.problems.append(("data", str(error)))
+            return report
+        _check_task(report, task, benchmark.name)
+        if not quick:
+            for split in SPLITS:
+                _read(report, getattr(task, split), f"{name} {split}", pool, cache)
+        return report
+
+    reports = [check_data_set(name) for name in order(benchmark.tasks, config.sequence, config.limit_tasks)]
+    reference, images = _check_reference(benchmark, root, config)
+    if not quick and images is not None:
+        _read(reference, images, "reference images", pool, cache)
+    fingerprint = _compare(config, reports, root, tolerance, zero_shot) if zero_shot else None
+    data_sets = [report.to_dict() for report in (*reports, reference)]
+    return {
+        "benchmark": benchmark.name,
+        "data_root": str(root),
+        "fingerprint": fingerprint,
+        "data_sets": data_sets,
+        "ok": all(data_set["ok"] for data_set in data_sets),
+    }
+
+
+def _sizes(data_set: DataSet) -> dict[str, int]:
+    return {"classes": data_set.classes, "train": data_set.train, "test": data_set.test}
+
+
+def _check_task(report: DataSetReport, task: Task, benchmark: str) -> None:
+    sets: dict[str, ImageSet] = {split: getattr(task, split) for split in SPLITS}
+    report.found = {"classes": len(task.class_names), **{split: len(images) for split, images in sets.items()}}
+    off = [f"{report.found[key]} {key}, not {n}" for key, n in report.expected.items() if report.found[key] != n]
+    if off:
+        report.problems.append(("counts", "; ".join(off)))
+    for split, images in sets.items():
+        _check_files(report, images, split)
+    _check_sets(report, sets)
+    _check_labels(report, task, sets)
+    _check_names(report, task.class_names, benchmark)
+
+
+def _check_files(report: DataSetReport, images: ImageSet, what: str) -> None:
+    if missing := images.source.missing(images.keys):
+        first = images.source.describe(missing[0])
+        report.problems.append(("images", f"{len(missing)} {what} images are missing, the first: {first}"))
+
+
+def _check_sets(report: DataSetReport, sets: dict[str, ImageSet]) -> None:
+    """No image is in two sets, or twice in one."""
+    first_split: dict[str, str] = {}
+    duplicates: Counter[tuple[str, str]] = Counter()
+    for split, images in sets.items():
+        listed: set[str] = set()
+        for key in images.keys:
+            if (earlier := first_split.setdefault(key, split)) != split or key in listed:
+                duplicates[earlier, split] += 1
+            listed.add(key)
+    for (one, other), count in duplicates.items():
+        text = f"are listed twice in {one}" if one == other else f"are in both {one} and {other}"
+        report.problems.append(("sets", f"{count} images {text}"))
+
+
+def _check_labels(report: DataSetReport, task: Task, sets: dict[str, ImageSet]) -> None:
+    """Every class has training and test images; if there is one folder per class, folders and labels agree."""
+    folders: dict[str, set[int]] = defaultdict(set)
+    for images in sets.values():
+        for key, label in zip(images.keys, images.labels.tolist(), strict=True):
+            folders[PurePosixPath(key).parent.as_posix()].add(label)
+    for split in ("train", "test"):
+        labels = set(sets[split].labels.tolist())
+        empty = [name for label, name in enumerate(task.class_names) if label not in labels]
+        if empty:
+            report.problems.append(("class names", f"no {split} image of {empty[0]!r} ({len(empty)} such classes)"))
+    if len(folders) != len(task.class_names):
+        return
+    for folder, labels in folders.items():
+        if len(labels) > 1:
+            several = ", ".join(repr(task.class_names[label]) for label in sorted(labels)[:3])
+            report.problems.append(("class names", f"the folder {folder} has images of several classes: {several}"))
+            return
+
+
+def _check_names(report: DataSetReport, names: Sequence[str], benchmark: str) -> None:
+    """Compare with the benchmark's names where they are known. CLIP's tokenizer ignores case, and so does this."""
+    if benchmark == "mtil" and report.name == "eurosat":
+        _compare_names(report, names, list(EUROSAT_NAMES.values()))
+    if benchmark in ("mtil", "mtil-mini") and report.name == "flowers-102":
+        _compare_names(report, names, flower_names())
+    without_year = [name for name in names if not name[:4].isdecimal()]
+    if benchmark == "mtil" and report.name == "stanford-cars" and without_year:
+        report.notes.append(f"{len(without_year)} class names do not begin with the year, such as {without_year[0]!r}")
+    if joined := [name for name in names if "_" in name]:
+        report.notes.append(f"{len(joined)} class names have underscores, such as {joined[0]!r}; prompts keep them")
+
+
+def _compare_names(report: DataSetReport, found: Sequence[str], expected: Sequence[str]) -> None:
+    if len(found) != len(expected):
+        return  # reported as a wrong count already
+    for label, (name, right) in enumerate(zip(found, expected, strict=True)):
+        if name.casefold().replace("_", " ") != right.casefold():
+            report.problems.append(("class names", f"class {label} is {name!r}, not {right!r}"))
+            return
+
+
+def _read(report: DataSetReport, images: ImageSet, title: str, pool: ThreadPoolExecutor, cache: CheckedImages) -> None:
+    errors = unreadable(images, title, pool, cache)
+    report.images_read += len(images) - len(errors)
+    if errors:
+        message = f"{len(errors)} of {len(images)} images cannot be read ({title}), the first: {errors[0]}"
+        report.problems.append(("images", message))
+
+
+def _check_reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[DataSetReport, ImageSet | None]:
+    """The reference images that a run would use."""
+    data_set = benchmark.reference
+    exact = benchmark.name != "mtil"  # of ImageNet, any list will do that is long enough
+    report = DataSetReport(data_set.name, {"train": data_set.train} if exact else {})
+    try:
+        images, class_names = benchmark.load_reference(root, False)
+    except DataError as error:
+        report.problems.append(("data", str(error)))
+        return report, None
+    report.found = {"classes": len(class_names), "train": len(images)}
+    if exact and len(images) != data_set.train:
+        report.problems.append(("counts", f"{len(images)} images, not {data_set.train}"))
+    if not exact and len(images) < config.reference_images:
+        report.problems.append(("counts", f"{len(images)} images, fewer than {config.reference_images}"))
+    images = subset(images, config)
+    _check_files(report, images, "reference")
+    return report, images
+
+
+# -- zero-shot accuracy --------------------------------------------------------------------------------------------
+
+
+def _compare(
+    config: RunConfig,
+    reports: list[DataSetReport],
+    root: Path,
+    tolerance: float,
+    zero_shot: Callable[[RunConfig], ZeroShot],
+) -> dict[str, Any]:
+    """Zero-shot rows of the usable data sets; those that are off become problems of their reports."""
+    unusable = [r.name for r in reports if any(kind in ("data", "images") for kind, _ in r.problems)]
+    usable = {r.name: r for r in reports if r.name not in unusable}
+    document: dict[str, Any] = {"left_out": unusable, "compared_with": None, "rows": {}}
+    if not usable:
+        return document
+    # Whatever is wrong with the sizes is reported already, and no reason not to evaluate.
+    values = {**config.to_dict(), "sequence": ",".join(usable), "limit_tasks": None, "check_counts": False}
+    result = zero_shot(from_dict(values, "tasso data check"))
+    known = result.expected
+    document |= {"model": result.model, "compared_with": known.source if known else None}
+    images = {name: r.found["test"] for name, r in usable.items()}
+    drawn = [name for name in usable if read_record(root / name).get("split") == "drawn"]
+    complete = set(usable) == set(BENCHMARKS[config.benchmark].tasks)
+    for setting in ("mtil", "mcil"):
+        row = getattr(result, setting)
+        cells = document["rows"][setting] = {name: {"found": round(value, 2)} for name, value in row.items()}
+        # Among the classes of fewer tasks, MCIL is another measure.
+        if not known or (setting == "mcil" and not complete):
+            continue
+        expected = getattr(known, setting)
+        for name, (off, limit) in differences(expected, row, tolerance, images, drawn).items():
+            cells[name] |= {"expected": expected[name], "allowed": round(limit, 2)}
+            if abs(off) > limit:
+                text = (
+                    f"zero-shot {setting.upper()} accuracy is {row[name]:.2f}, {abs(off):.2f} points "
+                    f"{'above' if off > 0 else 'below'} {expected[name]:.2f} ({known.source}; {limit:.2f} allowed)"
+                )
+                usable[name].problems.append(("fingerprint", text))
+    return document
+
+
+# -- text ----------------------------------------------------------------------------------------------------------
+
+
+def report_lines(report: dict[str, Any]) -> list[str]:
+    """The report as text."""
+    width = max(len(data_set["name"]) for data_set in report["data_sets"])
+    lines = [f"{'data set':{width}}  classes   train     val    test    read"]
+    for one in report["data_sets"]:
+        numbers = "  ".join(f"{one['found'].get(key, '–'):>6}" for key in ("classes", *SPLITS))
+        status = "" if one["ok"] else "OFF"
+        lines.append(f"{one['name']:{width}}   {numbers}  {one['images_read']:>6}  {status}".rstrip())
+    if report["fingerprint"]:
+        lines += _fingerprint_lines(report["fingerprint"], width)
+    for one in report["data_sets"]:
+        lines += [f"{one['name']}: {problem['what']}: {problem['message']}" for problem in one["problems"]]
+        lines += [f"{one['name']}: note: {note}" for note in one["notes"]]
+    lines.append("all as it should be" if report["ok"] else "something is off")
+    return lines
+
+
+def _fingerprint_lines(document: dict[str, Any], width: int) -> list[str]:
+    source = document["compared_with"]
+    lines = ["", "zero-shot accuracy" + (f", compared with {source}" if source else "; nothing to compare it with")]
+    for setting, row in document["rows"].items():
+        for name, cell in row.items():
+            expected = f"  expected {cell['expected']:6.2f} ± {cell['allowed']:.2f}" if "expected" in cell else ""
+            lines.append(f"{name:{width}}  {setting.upper()}  {cell['found']:6.2f}{expected}")
+    lines += [f"{name}: left out, since its data cannot be used" for name in document["left_out"]]
+    return [*lines, ""]
