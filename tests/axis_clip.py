@@ -1,4 +1,4 @@
-"""A CLIP whose classes lie on the axes."""
+"""A fake CLIP whose class embeddings are the unit vectors of a 5-dimensional space."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from tasso.data import ImageSet, Source, Task
 from tasso.distributed import SINGLE_PROCESS
 
-# Five classes lie on the axes: x, y, z belong to the first task, u, v to the second.
+# Class embeddings: x, y, z belong to the first task, u, v to the second.
 x, y, z, u, v = torch.eye(5)
 
 
 class AxisClip:
-    """Classes on the axes, images that are embeddings already; counts what it is asked for."""
+    """Class embeddings are unit vectors, pixels are embeddings already; records the sizes of batches."""
 
     def __init__(self) -> None:
         self.model = nn.Identity()
@@ -43,7 +43,7 @@ class Vectors:
         return len(self.stack)
 
     def train_view(self, indices: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> Tensor:
-        raise AssertionError("evaluation has a view of its own")
+        raise AssertionError("evaluation uses eval_view")
 
     def eval_view(self, indices: npt.NDArray[np.int64]) -> Tensor:
         return self.stack[torch.from_numpy(indices)]

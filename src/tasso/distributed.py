@@ -1,8 +1,8 @@
-"""Several processes that learn one run together, as torchrun starts them.
+"""Data parallelism over the processes of one run, as torchrun starts them.
 
-Each encodes its part of a batch. Features are then gathered, so that every process has those of the whole batch and
-computes the very loss that one process alone would compute: whatever a method compares, it compares all of it. On the
-way back each process follows its own images, and gradients are averaged.
+Every rank encodes its shard of each batch. Features are then gathered, so that every rank has those of the whole batch
+and computes the same loss as a single process would, also for methods that compare images of a batch with each other.
+In the backward pass each rank follows its own shard, and gradients are averaged over ranks.
 """
 
 from __future__ import annotations
@@ -24,30 +24,37 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Distributed:
-    """This process among its fellows. Alone, everything here does nothing."""
+    """Rank and collective operations of this process. With a world size of 1 all of them are no-ops."""
 
     rank: int = 0
     world_size: int = 1
 
     @property
     def is_main(self) -> bool:
-        """Is this the one that writes?"""
+        """True for rank 0, the only rank that writes files and logs."""
         return self.rank == 0
 
     def shard(self, length: int) -> slice:
-        """This process's share of a batch."""
+        """The rows of a batch of `length` images that this rank encodes."""
         size = length // self.world_size
         return slice(self.rank * size, (self.rank + 1) * size)
 
     def gather(self, features: Tensor) -> Tensor:
-        """The rows of all processes, in the order of their ranks; gradients flow back to each one's own."""
+        """Concatenate the features of all ranks, in the order of ranks. Gradients flow to the rank's own rows.
+
+        Args:
+            features: (B / world_size, D), the same shape on all ranks.
+
+        Returns:
+            (B, D), the same values on all ranks.
+        """
         if self.world_size == 1:
             return features
         gathered: Tensor = _Gather.apply(features, self)
         return gathered
 
     def all_reduce_mean(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their mean over all processes, in one message for each kind of number."""
+        """Replace tensors in place by their mean over all ranks, with one all-reduce per dtype."""
         if self.world_size == 1:
             return
         for dtype in {tensor.dtype for tensor in tensors}:
@@ -58,36 +65,36 @@ class Distributed:
             for tensor, mean in zip(some, torch.split(flat, [t.numel() for t in some]), strict=True):
                 tensor.copy_(mean.view_as(tensor))
 
-    def broadcast(self, tensor: Tensor, owner: int) -> Tensor:
-        """The owner's values, on all processes; the others give a tensor of the same shape."""
+    def broadcast(self, tensor: Tensor, src: int) -> Tensor:
+        """Fill `tensor` in place with the values of rank `src`. It has the same shape on all ranks."""
         if self.world_size > 1:
-            dist.broadcast(tensor, owner)
+            dist.broadcast(tensor, src)
         return tensor
 
     def any(self, flag: bool, device: torch.device) -> bool:
-        """Does any process say so?"""
+        """True if the flag is set on any rank."""
         if self.world_size == 1:
             return flag
-        said = torch.tensor(float(flag), device=device)
-        dist.all_reduce(said, dist.ReduceOp.MAX)
-        return bool(said)
+        reduced = torch.tensor(float(flag), device=device)
+        dist.all_reduce(reduced, dist.ReduceOp.MAX)
+        return bool(reduced)
 
     def barrier(self) -> None:
-        """Until all have come this far."""
+        """Wait until all ranks are here."""
         if self.world_size > 1:
             dist.barrier()
 
-    def main_first(self, make: Callable[[], T]) -> T:
-        """The main process makes files that the others then find."""
+    def main_first(self, call: Callable[[], T]) -> T:
+        """Call a function on rank 0, then on the others, which find the files that rank 0 wrote."""
         if not self.is_main:
             self.barrier()
-        made = make()
+        result = call()
         if self.is_main:
             self.barrier()
-        return made
+        return result
 
     def check_equal(self, tensors: Mapping[str, Tensor], when: str) -> None:
-        """Raise a RunError unless these tensors are the same in all processes."""
+        """Raise a RunError unless these tensors (compared by their sums) are equal on all ranks."""
         if self.world_size == 1:
             return
         sums = torch.stack([t.detach().double().sum() for t in tensors.values()])
@@ -103,20 +110,19 @@ SINGLE_PROCESS = Distributed()
 
 
 def init_distributed(device: torch.device) -> Distributed:
-    """The fellows that torchrun has started with this process, or none."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count == 1:
+    """Join the process group if torchrun started this process; otherwise a world size of 1."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return SINGLE_PROCESS
     if not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        atexit.register(dist.destroy_process_group)  # threads that still talk would end the process with an abort
+        atexit.register(dist.destroy_process_group)  # else its threads abort the process at exit
     return Distributed(dist.get_rank(), dist.get_world_size())
 
 
 def check_divisible(sizes: Mapping[str, int], distributed: Distributed) -> None:
-    """Batches must fall into equal parts, or the mean over parts would not be that of the whole."""
+    """Raise a ConfigError unless every rank gets a shard of the same size; else the mean over ranks would be wrong."""
     for key, size in sizes.items():
         if size % distributed.world_size:
             raise ConfigError(
@@ -133,7 +139,7 @@ class _Gather(torch.autograd.Function):
         return torch.cat(parts)
 
     @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
-        # All processes have the same loss and gradients are averaged: each must answer for its part in full.
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        # All ranks compute the same loss and gradients are averaged, so each rank's share counts world_size times.
         distributed: Distributed = ctx.distributed
-        return distributed.world_size * outer[0][distributed.shard(len(outer[0]))], None
+        return distributed.world_size * grad_outputs[0][distributed.shard(len(grad_outputs[0]))], None

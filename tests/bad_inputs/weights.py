@@ -1,4 +1,4 @@
-"""Weights that cannot be used, and pickles that would run code."""
+"""Weight files and model folders that are damaged or do not fit, and pickles that would run code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PWNED = "pwned"  # the file that a pickle's code would make
 
 
 class Payload:
-    """Runs a command when it is unpickled by who does not take care."""
+    """Runs a command when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         import os
@@ -105,7 +105,7 @@ def torchscript(path: Path) -> None:
 
 
 CASES = [
-    file("missing", "weights that are not there", lambda f: None, "no such file"),
+    file("missing", "weights that do not exist", lambda f: None, "no such file"),
     file("empty", "an empty file", lambda f: f.write_bytes(b""), "not a plain state dict"),
     file("text", "text", lambda f: f.write_text("no"), "not a plain state dict"),
     file("truncated", "half a file", lambda f: [stored(lambda s: None)(f), cut(f)], "not a plain state dict"),
@@ -116,13 +116,13 @@ CASES = [
     file("code-bin", "the same, called .bin", lambda f: torch.save(Payload(), f), "a pickle can run code", "bin"),
     file("module", "a whole pickled module", lambda f: torch.save(torch.nn.Linear(2, 2), f), "a pickle can run code"),
     file("list", "a list of tensors", lambda f: torch.save([torch.ones(2)], f), "does not hold a state dict"),
-    file("numbers", "numbers in the place of tensors", lambda f: torch.save({"a": 3}, f), "does not hold a state dict"),
+    file("numbers", "numbers instead of tensors", lambda f: torch.save({"a": 3}, f), "does not hold a state dict"),
     file("nothing", "a state dict of nothing", lambda f: torch.save({}, f), "does not fit|does not hold"),
     file("shape", "a tensor of another shape", stored(lambda s: s.update({WEIGHT: torch.ones(2, 3, 8, 8)})), f"does not fit.*{WEIGHT}"),
     file("too-few", "a tensor too few", stored(lambda s: s.pop(WEIGHT)), f"does not fit.*{WEIGHT}"),
     file("too-many", "a tensor too many", stored(lambda s: s.update(extra=torch.ones(1))), "does not fit.*extra"),
-    file("nan", "a weight that is no number", stored(nan), f"{WEIGHT}.*not finite"),
-    file("infinite", "an infinite weight", stored(infinite), "text_projection.*not finite"),
+    file("nan", "a weight of NaN", stored(nan), f"{WEIGHT}.*contains inf or NaN"),
+    file("infinite", "an infinite weight", stored(infinite), "text_projection.*contains inf or NaN"),
     file("other-model", "the weights of something else", lambda f: torch.save(torch.nn.Linear(2, 2).state_dict(), f), "does not fit"),
     file("torchscript", "a TorchScript archive of something else", torchscript, "does not fit"),
     file("torchscript-truncated", "half a TorchScript archive", lambda f: [torchscript(f), cut(f)], "not a plain state dict|TorchScript"),
@@ -130,30 +130,30 @@ CASES = [
     file("safetensors-empty", "an empty file", lambda f: f.write_bytes(b""), "not a readable safetensors file", "safetensors"),
     file("safetensors-truncated", "half a file", lambda f: [stored(lambda s: None, "safetensors")(f), cut(f)], "not a readable safetensors file", "safetensors"),
     file("safetensors-pickle", "a pickle called .safetensors", lambda f: f.write_bytes(pickle.dumps(Payload())), "not a readable safetensors file", "safetensors"),
-    file("safetensors-nan", "a weight that is no number", stored(nan, "safetensors"), f"{WEIGHT}.*not finite", "safetensors"),
+    file("safetensors-nan", "a weight of NaN", stored(nan, "safetensors"), f"{WEIGHT}.*contains inf or NaN", "safetensors"),
     file("safetensors-shape", "a tensor of another shape", stored(lambda s: s.update({WEIGHT: torch.ones(1)}), "safetensors"), "does not fit", "safetensors"),
-    file("safetensors-folder", "a folder in its place", lambda f: f.mkdir(), "no such file", "safetensors"),
+    file("safetensors-folder", "a folder instead of the file", lambda f: f.mkdir(), "no such file", "safetensors"),
     folder("no-config", "a folder without its config", lambda m: (m / "open_clip_config.json").unlink(), r"open_clip_config\.json"),
-    folder("config-text", "a config that is no JSON", lambda m: (m / "open_clip_config.json").write_text("{"), r"open_clip_config\.json"),
+    folder("config-text", "a config that is not JSON", lambda m: (m / "open_clip_config.json").write_text("{"), r"open_clip_config\.json"),
     folder("config-list", "a list as config", lambda m: (m / "open_clip_config.json").write_text("[]"), r"open_clip_config\.json"),
     folder("config-no-text", "a config without a text tower", config(lambda d: d["model_cfg"].pop("text_cfg")), r"open_clip_config\.json"),
-    folder("config-text-list", "a list in the place of the text tower", config(lambda d: d["model_cfg"].update(text_cfg=[])), r"open_clip_config\.json"),
+    folder("config-text-list", "a list instead of the text tower", config(lambda d: d["model_cfg"].update(text_cfg=[])), r"open_clip_config\.json"),
     folder("config-width", "a width that is text", config(lambda d: d["model_cfg"].update(embed_dim="wide")), "mine"),
-    folder("config-unknown", "an option that open_clip has not", config(lambda d: d["model_cfg"].update(telepathy=1)), "telepathy"),
+    folder("config-unknown", "an option that open_clip does not have", config(lambda d: d["model_cfg"].update(telepathy=1)), "telepathy"),
     folder("config-other", "a config of another size", config(lambda d: d["model_cfg"].update(embed_dim=25)), "size mismatch|shape"),
     folder("config-mean", "means that are text", config(lambda d: d["preprocess_cfg"].update(mean="grey")), "mean"),
-    folder("config-std", "a spread of 0", config(lambda d: d["preprocess_cfg"].update(std=[0, 0, 0])), "std"),
-    folder("vocabulary", "a vocabulary that is not there", config(lambda d: d["model_cfg"]["text_cfg"].update(tokenizer_kwargs={"bpe_path": "no.gz"})), r"no\.gz"),
+    folder("config-std", "a standard deviation of 0", config(lambda d: d["preprocess_cfg"].update(std=[0, 0, 0])), "std"),
+    folder("vocabulary", "a vocabulary that does not exist", config(lambda d: d["model_cfg"]["text_cfg"].update(tokenizer_kwargs={"bpe_path": "no.gz"})), r"no\.gz"),
     folder("no-weights", "no weights", lambda m: (m / "open_clip_model.safetensors").unlink(), "mine"),
     folder("truncated", "half the weights", lambda m: cut(m / "open_clip_model.safetensors"), "mine"),
-    folder("nan", "a weight that is no number", weights(nan), f"{WEIGHT}.*not finite"),
+    folder("nan", "a weight of NaN", weights(nan), f"{WEIGHT}.*contains inf or NaN"),
     folder("shape", "a tensor of another shape", weights(lambda s: s.update({WEIGHT: torch.ones(1)})), WEIGHT),
     folder("code", "a pickle that would run a command", pickled, "a pickle that would run code"),
-    Bad("weights/nano-weights", "weights for a model that brings its own", (*RUN, "--model", "nano", "--pretrained", "w.pt"), r"pretrained: nano brings its own weights", needs=("data",)),
-    Bad("weights/folder-weights", "weights for a folder that brings its own", (*RUN, "--pretrained", "w.pt"), r"pretrained: local-dir:model brings its own weights", needs=("model", "data")),
-    Bad("weights/run-code", "a pickle in the place of a checkpoint, and the run's image classified", ("classify", "run", "x.png", "--device", "cpu"),
+    Bad("weights/nano-weights", "weights for a model that has its own", (*RUN, "--model", "nano", "--pretrained", "w.pt"), r"pretrained: nano has its own weights", needs=("data",)),
+    Bad("weights/folder-weights", "weights for a folder that has its own", (*RUN, "--pretrained", "w.pt"), r"pretrained: local-dir:model has its own weights", needs=("model", "data")),
+    Bad("weights/run-code", "a pickle instead of a checkpoint, and an image classified", ("classify", "run", "x.png", "--device", "cpu"),
         r"02-eurosat\.safetensors: damaged", lambda p: [torch.save(Payload(), p / "run/checkpoints/02-eurosat.safetensors"), (p / "x.png").write_bytes(b"")], ("model", "data", "run")),
-    Bad("weights/state-code", "a pickle in the place of a state", ("run", *RUN[1:-2], "--steps", "3", "--out", "half"),
+    Bad("weights/state-code", "a pickle instead of a state", ("run", *RUN[1:-2], "--steps", "3", "--out", "half"),
         r"half/state\.safetensors: damaged", lambda p: (p / "half/state.safetensors").write_bytes(pickle.dumps(Payload())), ("model", "data", "half")),
 ]  # fmt: skip
 

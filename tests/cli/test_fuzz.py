@@ -31,7 +31,8 @@ from tasso.errors import TassoError
 from tasso.evaluation.metrics import metrics_of_file
 from tasso.files import parse_json, parse_yaml
 from tasso.report import read_runs
-from tasso.training.run_folder import RunFolder, read_tensors
+from tasso.training.run_folder import RunFolder
+from tasso.training.tensor_files import read_tensors
 
 Change = Callable[[bytes], bytes]
 SOME, FEW = 100, 15

@@ -35,7 +35,7 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     longer = f"land={write_folder(tmp_path / 'land', 'land')}"
     said.clear()
     main(["extend", str(out), "--tasks", longer, "--device", "cpu", "--out", str(tmp_path / "longer")])
-    assert "steps: land 3; learned already, tested again: pets, food" in said.text
+    assert "steps: land 3; learned already, evaluated again: pets, food" in said.text
     said.clear()
     main(["run", "--tasks", *tasks, "--method", "finetune", *options])
     assert "steps:" not in said.text, "there is nothing left to do"

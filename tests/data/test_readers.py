@@ -402,8 +402,8 @@ def test_same_and_similar_classes_are_named(tiny_model: str, tmp_path: Path, cap
     cosines = (texts[0] @ texts[1].mT).flatten().tolist()
     everything = similar_classes(clip, tasks, ("{}",), -1.0)
     assert sorted(pair.cosine for pair in everything) == pytest.approx(sorted(cosines), abs=1e-6)
-    assert everything[0].same
-    assert not any(pair.same for pair in everything[1:])
+    assert everything[0].same_name
+    assert not any(pair.same_name for pair in everything[1:])
     highest = max(pair.cosine for pair in everything[1:])
     assert len(similar_classes(clip, tasks, ("{}",), highest + 1e-4)) == 1, "the same name counts at any distance"
     with caplog.at_level(logging.WARNING):

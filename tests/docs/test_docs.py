@@ -233,7 +233,7 @@ def test_worked_example_learns_and_its_own_test_passes(anchor: ModuleType, quick
 def shift(out: str, quick: dict[str, Any]) -> float:
     """How far a run's last checkpoint is from the model it started with."""
     from tasso.models.loading import load_clip
-    from tasso.training.run_folder import read_tensors
+    from tasso.training.tensor_files import read_tensors
 
     before = load_clip(str(quick["model"])).state("visual")
     loaded = read_tensors(sorted((Path(out) / "checkpoints").iterdir())[-1])

@@ -1,8 +1,8 @@
-"""Found by every Python process of a test that puts this folder on PYTHONPATH: processes that die at an exact step.
+"""Imported by every Python process of a test that puts this folder on PYTHONPATH: sends signals at an exact step.
 
 TASSO_TEST_DEATHS names a folder with `plan.json`, a list of {"run": part of a run folder's name, "step": counted from
-its start in this process, "how": see below, "times": how often}. A real signal, no waiting and no luck. TASSO_TEST_FEW
-is the number of drawn training images a class.
+its start in this process, "how": a key of HOW, "times": how often}. TASSO_TEST_FEW is the number of drawn training
+images per class.
 """
 
 import importlib.abc
@@ -82,5 +82,5 @@ if FEW:
 
     drawn.PER_CLASS["train"] = int(FEW)
 if DEATHS or FEW:
-    # open_clip does without it, and a fourth of what these many processes do is to import it.
+    # Optional for open_clip, and importing it takes a quarter of the time of these processes.
     sys.modules["transformers"] = None

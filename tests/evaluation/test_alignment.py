@@ -1,4 +1,4 @@
-"""Distances between images and class texts: what is kept of them, and that keeping it costs no second look."""
+"""Distances between images and class texts: their summary, computed without embedding images again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 from tasso.training.checkpoints import load_checkpoint
 from tasso.training.learner import learn
-from tasso.training.run_folder import RunFolder, to_json
+from tasso.training.results import to_json
+from tasso.training.run_folder import RunFolder
 
 
 def unit(rows: int, seed: int, dim: int = 6) -> Tensor:
@@ -32,7 +33,7 @@ def unit(rows: int, seed: int, dim: int = 6) -> Tensor:
 
 @settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(0, 10_000))
-def test_summary_equals_slow_sums(images: int, classes: int, seed: int) -> None:
+def test_summary_equals_a_slow_computation(images: int, classes: int, seed: int) -> None:
     features, texts = unit(images, seed), unit(classes, seed + 1)
     labels = torch.randint(classes, (images,), generator=torch.Generator().manual_seed(seed + 2))
     found = alignment(features, texts, labels)
@@ -48,15 +49,15 @@ def test_summary_equals_slow_sums(images: int, classes: int, seed: int) -> None:
     read = np.repeat(middles, found["counts"])[(images - 1) // 2]
     assert read == pytest.approx(sorted(slow)[(images - 1) // 2], abs=0.002 + 1e-9)
     for number, distance in enumerate(found["prototypes"]):
-        mine = features[labels == number].double()
-        if not len(mine):
+        own = features[labels == number].double()
+        if not len(own):
             assert distance is None
             continue
-        mean = mine.mean(0)
+        mean = own.mean(0)
         assert distance == pytest.approx(1 - float(mean @ texts[number].double() / mean.norm()), abs=2e-6)
 
 
-def test_rows_bring_distances_of_the_right_classes() -> None:
+def test_accuracy_rows_have_distances_to_the_right_classes() -> None:
     tasks = [task("xyz", 0, 1, 2), task("uv", 0, 1, 1)]
     pixels = [Vectors(x, x, -z), Vectors(u, 0.8 * y + 0.6 * v, v)]
     clip = AxisClip()
@@ -71,7 +72,7 @@ def test_rows_bring_distances_of_the_right_classes() -> None:
     assert accuracy_rows(inference, tasks, pixels, ("{}",), 8).alignment is None
 
 
-def test_a_run_keeps_them_for_the_first_and_the_last_model(quick: dict[str, Any]) -> None:
+def test_a_run_stores_distances_of_the_first_and_the_last_model(quick: dict[str, Any]) -> None:
     found = learn(from_dict(quick))["alignment"]
     folder = RunFolder(Path(str(quick["out"])))
     assert json.loads(folder.results_file.read_text())["alignment"] == found
@@ -84,7 +85,7 @@ def test_a_run_keeps_them_for_the_first_and_the_last_model(quick: dict[str, Any]
     assert len(folder.results_file.read_text().splitlines()) < 160
 
 
-def test_a_class_with_many_texts_has_no_distance(quick: dict[str, Any]) -> None:
+def test_a_class_with_several_texts_has_no_distance(quick: dict[str, Any]) -> None:
     results = learn(from_dict({**quick, "method": options_for("moe-adapters")}))
     assert results["finished"]
     assert results["alignment"]["last"] is None
@@ -95,23 +96,6 @@ def test_a_class_with_many_texts_has_no_distance(quick: dict[str, Any]) -> None:
     assert isinstance(inference, RoutedInference)
 
 
-def test_a_run_begun_without_the_key_goes_on(quick: dict[str, Any]) -> None:
-    """As earlier versions left it: no key, the last task learned but not evaluated."""
-    whole = learn(from_dict(quick))
-    folder = RunFolder(Path(str(quick["out"])))
-    older = json.loads(folder.results_file.read_text())
-    del older["alignment"]
-    older["finished"] = False
-    for setting in ("mtil", "mcil"):
-        older[setting] |= {"metrics": None, "matrix": older[setting]["matrix"][:1]}
-    older["per_task"] = older["per_task"][:1]
-    folder.write_results(older)
-    again = learn(from_dict(quick))
-    assert again["finished"]
-    assert "alignment" not in again
-    assert again["mtil"] == whole["mtil"]
-
-
 @settings(deadline=None)
 @given(
     st.recursive(
@@ -120,12 +104,12 @@ def test_a_run_begun_without_the_key_goes_on(quick: dict[str, Any]) -> None:
         max_leaves=20,
     )
 )
-def test_short_lists_stay_the_same_json(value: Any) -> None:
+def test_to_json_is_the_same_json(value: Any) -> None:
     document = {"a": value}
     assert json.loads(to_json(document)) == document
 
 
-def test_numbers_stand_on_one_line() -> None:
+def test_lists_of_numbers_are_on_one_line() -> None:
     assert to_json({"a": [[1, 2.5e-7], [-3, None]], "b": ["[\n 1\n]"], "c": []}) == (
         '{\n "a": [\n  [1, 2.5e-07],\n  [-3, null]\n ],\n "b": [\n  "[\\n 1\\n]"\n ],\n "c": []\n}'
     )

@@ -1,4 +1,4 @@
-"""What is scored, against which classes, and how often."""
+"""Accuracy rows: which images are scored against which classes, and how often they are embedded."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def test_rows_of_both_settings_are_exact_and_each_image_is_embedded_once() -> No
     clip = AxisClip()
     tasks = [task("xyz", 0, 1, 2, 1), task("uv", 0, 1, 1, 1, 0)]
     pixels = [
-        # right, right, right among its own classes but nearest to v, wrong
+        # correct, correct, correct among its own classes but nearest to v, wrong
         Vectors(x, y, 0.8 * v + 0.6 * z, x),
-        # right, right among its own classes but nearest to y (number 1 in its task too), right, wrong, right
+        # correct, correct among its own classes but nearest to y (index 1 in its task too), correct, wrong, correct
         Vectors(u, 0.8 * y + 0.6 * v, v, u, u),
     ]
-    seen: list[int] = []
-    rows = accuracy_rows(Inference(cast(Clip, clip)), tasks, pixels, ("{}",), 2, seen.append)
+    progress: list[int] = []
+    rows = accuracy_rows(Inference(cast(Clip, clip)), tasks, pixels, ("{}",), 2, progress.append)
     assert rows.mtil == [75.0, 80.0]
     assert rows.mcil == [50.0, 60.0]
-    assert clip.batches == seen == [2, 2, 2, 2, 1]
+    assert clip.batches == progress == [2, 2, 2, 2, 1]
 
 
 def test_a_run_embeds_each_test_set_once_per_checkpoint(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,17 +52,17 @@ def test_a_run_embeds_each_test_set_once_per_checkpoint(quick: dict[str, Any], m
     assert batches == [12, 6] * 2 * 3
 
 
-def test_first_of_each_class_in_their_order() -> None:
+def test_first_of_each_class_in_order() -> None:
     chosen = first_of_each(images(2, 0, 0, 2, 0, 1, 2), 2)
     assert chosen.keys == ("0.png", "1.png", "2.png", "3.png", "5.png")
     assert chosen.labels.tolist() == [2, 0, 0, 2, 1]
 
 
-def test_fewer_test_images_and_all_for_training(quick: dict[str, Any]) -> None:
+def test_fewer_test_images_and_all_training_images(quick: dict[str, Any]) -> None:
     whole = load_sequence(from_dict(quick))
     fewer = load_sequence(from_dict({**quick, "test_per_class": 2}))
     for before, after in zip(whole.tasks, fewer.tasks, strict=True):
         assert (len(before.train), len(before.test)) == (36, 18)
-        assert after.test.keys == before.test.keys[:6], "classes take turns in these sets"
+        assert after.test.keys == before.test.keys[:6], "labels cycle through the classes in these sets"
         assert np.bincount(after.test.labels).tolist() == [2, 2, 2]
         assert after.train.keys == before.train.keys

@@ -47,7 +47,7 @@ def test_the_papers_matrices_give_the_papers_metrics(
 ) -> None:
     found = metrics(zero_shot, matrix)
     names = ("accuracy", "forgetting", "zero_shot_degradation")
-    # Half of the last printed digit, since the matrices themselves are rounded.
+    # Half of the last printed digit, since the matrices are rounded.
     assert [found[name] for name in names] == pytest.approx(reported, abs=0.0051)
 
 
@@ -58,21 +58,21 @@ def test_zscl_metrics_of_the_papers_matrix() -> None:
     assert found["last"] == found["accuracy"]
 
 
-def test_signed_and_unclipped() -> None:
-    better_and_better = [[50.0, 40.0], [60.0, 70.0]]
-    found = metrics([30.0, 35.0], better_and_better)
+def test_negative_values_are_not_clipped() -> None:
+    improving = [[50.0, 40.0], [60.0, 70.0]]
+    found = metrics([30.0, 35.0], improving)
     assert found["forgetting"] == -10
     assert found["zero_shot_degradation"] == -5
 
 
-def test_worst_later_row_counts_not_the_last() -> None:
+def test_the_worst_later_row_counts() -> None:
     matrix = [[80.0, 10.0, 10.0], [60.0, 50.0, 5.0], [75.0, 50.0, 90.0]]
     found = metrics([0.0, 10.0, 10.0], matrix)
     assert found["forgetting"] == pytest.approx(((80 - 60) + (50 - 50)) / 2)
     assert found["zero_shot_degradation"] == pytest.approx(((10 - 10) + (10 - 5)) / 2)
 
 
-def test_a_single_task_has_nothing_to_forget() -> None:
+def test_a_single_task_has_no_forgetting() -> None:
     assert metrics([10.0], [[50.0]]) == {
         "accuracy": 50.0, "forgetting": None, "zero_shot_degradation": None, "transfer": None, "average": 50.0,
         "last": 50.0,
@@ -80,7 +80,7 @@ def test_a_single_task_has_nothing_to_forget() -> None:
 
 
 @given(shift=st.floats(-20, 20))
-def test_shifting_everything_moves_accuracy_alone(shift: float) -> None:
+def test_shifting_all_accuracies_changes_accuracy_only(shift: float) -> None:
     moved = metrics([b + shift for b in MTIL_ZERO_SHOT], [[v + shift for v in row] for row in MTIL])
     before = metrics(MTIL_ZERO_SHOT, MTIL)
     assert moved["accuracy"] == pytest.approx(before["accuracy"] + shift, abs=1e-9)  # type: ignore[operator]
@@ -95,7 +95,7 @@ def test_plain_matrix_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         ("{", "not valid JSON"),
         ("[]", "expected an object"),
@@ -107,9 +107,9 @@ def test_plain_matrix_file(tmp_path: Path) -> None:
         ('{"mtil": {"zero_shot": [1], "matrix": []}}', "mtil: matrix must be"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, content: str, complaint: str) -> None:
+def test_bad_files_are_named(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "bad.json"
     file.write_text(content)
-    with pytest.raises(DataError, match=complaint) as error:
+    with pytest.raises(DataError, match=message) as error:
         metrics_of_file(file)
     assert "bad.json" in str(error.value)

@@ -1,4 +1,4 @@
-"""Benches run, and what they print is what they measured. No test looks at a speed."""
+"""Benches run and print what they measured. No test depends on speed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from method_runs import options_for
 from tasso.cli import main
 from tasso.errors import ConfigError
-from tasso.experiments.bench import bench_eval, bench_images, bench_run, bench_step
+from tasso.experiments.bench import QUICK, bench_eval, bench_images, bench_run, bench_step
+from tasso.experiments.bench.authors_step import AuthorsStep
 from tasso.experiments.bench.budget import SHIPPED, Rule, compare, read_budget
-from tasso.experiments.bench.measure import QUICK, time_calls
-from tasso.experiments.bench.noise import noise_learner
-from tasso.experiments.bench.reference import ReferenceStep
+from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.step import count_tflop
+from tasso.experiments.bench.timing import time_calls
 from tasso.methods import METHODS
 
 SMALL = {"batch_size": 4, "reference_batch_size": 4, "device": "cpu"}
@@ -34,38 +34,40 @@ def test_a_step_of_every_method(tiny_model: str, name: str) -> None:
     json.dumps(result)
 
 
-def test_the_plain_recipe_has_the_same_losses(tiny_model: str) -> None:
-    """Its first step against ours, from the same weights and projector, on the same images."""
+def test_the_authors_step_has_the_same_losses(tiny_model: str) -> None:
+    """The first step of both, from the same weights and projector, on the same images."""
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), "steps": 9}
-    ours = noise_learner(options, classes=5, images=16).begin(0)
-    step = ReferenceStep(noise_learner(options, classes=5, images=16), 6)
+    ours = random_learner(options, classes=5, images=16).begin(0)
+    step = AuthorsStep(random_learner(options, classes=5, images=16), 6)
     with torch.no_grad():
         step.A.copy_(ours.method.A)  # type: ignore[attr-defined]
     terms = {name: float(term) for name, term in ours.advance().items()}
     step()
-    total, ce, subspace, parallel, perpendicular = step.read
+    total, ce, subspace, parallel, perpendicular = step.losses
     assert ce == pytest.approx(terms["ce"], rel=1e-4)
     assert 0.5 * subspace == pytest.approx(terms["subspace"], rel=1e-4)
     assert 3 * (parallel + perpendicular) == pytest.approx(terms["kd"], rel=1e-2)
     assert total == pytest.approx(sum(terms.values()), rel=1e-3)
 
 
-def test_arithmetic_is_that_of_the_towers(tiny_model: str) -> None:
-    """Fine-tuning: forward once and backward twice, so three times the forward's products."""
+def test_tflop_are_those_of_the_towers(tiny_model: str) -> None:
+    """Proportional to the batch size; TASSO adds reference images and a teacher."""
     options = {**SMALL, "model": tiny_model, "method": {"name": "finetune"}, "steps": 9}
     one = count_tflop(options, 5)
     assert count_tflop({**options, "batch_size": 8}, 5) == pytest.approx(2 * one, rel=0.02)
-    assert count_tflop({**options, "method": options_for("tasso")}, 5) > 1.5 * one, "reference images and a teacher"
+    assert count_tflop({**options, "method": options_for("tasso")}, 5) > 1.5 * one, (
+        "with reference images and a teacher"
+    )
 
 
-def test_evaluation_and_a_whole_run(tiny_model: str) -> None:
+def test_evaluation_and_a_full_run(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso")}
     result = bench_eval(options, classes=3, images=10, rounds=1)
     assert result["images"] == 20
-    whole = bench_run({**options, "batch_size": 32}, classes=3, images=10, **FAST)
-    assert (whole["steps"], whole["test_images"]) == (9956, 61_381), "the paper's sizes"
-    expected = whole["steps"] * whole["seconds_ms"] / 6e4
-    assert whole["training_minutes"] == pytest.approx(expected, abs=0.01)
+    full = bench_run({**options, "batch_size": 32}, classes=3, images=10, **FAST)
+    assert (full["steps"], full["test_images"]) == (9956, 61_381), "the paper's sizes"
+    expected = full["steps"] * full["seconds_ms"] / 6e4
+    assert full["training_minutes"] == pytest.approx(expected, abs=0.01)
 
 
 def test_images_from_files_and_from_packs(tiny_model: str) -> None:
@@ -78,14 +80,14 @@ def test_images_from_files_and_from_packs(tiny_model: str) -> None:
     assert result["share_of_device_rate"] == pytest.approx(both[0] / both[1], abs=1e-3)
 
 
-def test_eager_steps_beside_the_others(tiny_model: str) -> None:
+def test_eager_steps(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": {"name": "finetune"}}
     result = bench_step(options, classes=5, eager=True, **FAST)
     ratio = result["eager"]["seconds_ms"] / result["seconds_ms"]
     assert result["times_faster_than_eager"] == pytest.approx(ratio, abs=0.01)
 
 
-def test_a_budget_is_about_ratios_of_one_bench(tmp_path: Path) -> None:
+def test_budget_rules(tmp_path: Path) -> None:
     result = {"what": "step", "cuda": False, "model": "nano (random weights)", "method": {"name": "tasso"}}
     result |= {"times_faster": 2.0, "share_of_matmul": 0.5}
     rule = Rule("step", "cpu", "nano", "tasso", "times_faster", at_least=2.0)
@@ -104,7 +106,7 @@ def test_a_budget_is_about_ratios_of_one_bench(tmp_path: Path) -> None:
         read_budget(tmp_path / "budget.json")
 
 
-def test_the_check_fails_where_a_rule_is_broken(
+def test_the_check_fails_if_a_rule_is_violated(
     tiny_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(QUICK, "model", tiny_model)
@@ -112,9 +114,9 @@ def test_the_check_fails_where_a_rule_is_broken(
     for bound, code in ((0.0, 0), (1e9, 1)):
         file = tmp_path / "budget.json"
         file.write_text(json.dumps({"rules": [{**rule, "at_least": bound}]}))
-        words = ["--quick", "--classes", "3", "--method", "finetune", "--device", "cpu", "--budget", str(file)]
+        args = ["--quick", "--classes", "3", "--method", "finetune", "--device", "cpu", "--budget", str(file)]
         with pytest.raises(SystemExit) as stop:
-            main(["bench", "step", "--check", *words])
+            main(["bench", "step", "--check", *args])
         assert stop.value.code == code
         assert f"{1 - code} of 1 rules kept" in capsys.readouterr().out
 
@@ -132,13 +134,13 @@ def test_the_command_prints_and_writes(
 ) -> None:
     monkeypatch.setitem(QUICK, "model", tiny_model)
     file = tmp_path / "bench.json"
-    words = ["bench", "step", "--quick", "--classes", "3", "--method", "finetune", "--device", "cpu"]
-    main([*words, "--json", str(file)])
+    args = ["bench", "step", "--quick", "--classes", "3", "--method", "finetune", "--device", "cpu"]
+    main([*args, "--json", str(file)])
     printed = capsys.readouterr().out
     written = json.loads(file.read_text())
-    assert f"milliseconds a call (median)       {written['seconds_ms']}" in printed
-    for words in (["bench"], ["bench", "magic"]):
+    assert f"milliseconds per call (median)     {written['seconds_ms']}" in printed
+    for args in (["bench"], ["bench", "magic"]):
         with pytest.raises(SystemExit) as stop:
-            main(words)
+            main(args)
         assert stop.value.code == 2
         assert "step, images, eval, run" in capsys.readouterr().err

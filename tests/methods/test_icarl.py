@@ -23,7 +23,7 @@ from tasso.methods.icarl import ICaRL, NearestMean, choose_exemplars, herd
 from tasso.models.inference import Embedded
 from tasso.models.loading import load_clip
 from tasso.training.learner import learn
-from tasso.training.run_folder import read_tensors, write_tensors
+from tasso.training.tensor_files import read_tensors, write_tensors
 
 
 def unit(*rows: list[float]) -> Tensor:

@@ -478,7 +478,7 @@ def test_second_task_resumes_bit_for_bit(quick: dict[str, Any], tmp_path: Path) 
             training = learner.begin(1)
             for _ in range(stop):
                 training.advance()
-            learner._save_state(training, 1, {"seconds": 0.0})
+            learner.task_loop(training, 1).save_state()
             torch.manual_seed(99)  # another process has other random numbers
             learner, method = moe_learner(options)
         learner._learn_task(1)

@@ -1,4 +1,4 @@
-"""Loading models, keeping prompts, and never building the wrong activation."""
+"""Loading models, cached class embeddings, and the right activation."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tasso.models.loading import load_clip
 NAMES = ("cat", "a dog with spots", "tram")
 
 
-def test_cached_prompts_are_bit_equal_to_recomputed(tiny_clip: Clip) -> None:
+def test_cached_class_embeddings_are_bit_equal_to_recomputed(tiny_clip: Clip) -> None:
     templates = ("a photo of a {}.",)
-    kept = tiny_clip.class_embeddings(NAMES, templates)
-    assert tiny_clip.class_embeddings(NAMES, templates) is kept
-    assert torch.equal(kept, tiny_clip.encode_classes(NAMES, templates))
+    cached = tiny_clip.class_embeddings(NAMES, templates)
+    assert tiny_clip.class_embeddings(NAMES, templates) is cached
+    assert torch.equal(cached, tiny_clip.encode_classes(NAMES, templates))
     direct = tiny_clip.model.encode_text(tiny_clip.tokenizer([f"a photo of a {n}." for n in NAMES]), normalize=True)
-    torch.testing.assert_close(kept, direct)
+    torch.testing.assert_close(cached, direct)
 
 
-def test_templates_are_averaged_on_the_sphere(tiny_clip: Clip) -> None:
+def test_mean_over_templates_has_unit_length(tiny_clip: Clip) -> None:
     one, two = (tiny_clip.class_embeddings(NAMES, (t,)) for t in ("a {}.", "the {}!"))
     both = tiny_clip.class_embeddings(NAMES, ("a {}.", "the {}!"))
     torch.testing.assert_close(both, torch.nn.functional.normalize((one + two) / 2, dim=-1))
 
 
-def test_changed_text_tower_needs_forgetting(tiny_clip: Clip) -> None:
+def test_changed_text_tower_needs_clear_text_cache(tiny_clip: Clip) -> None:
     before = tiny_clip.class_embeddings(NAMES, ("{}",))
     with torch.no_grad():
         tiny_clip.model.token_embedding.weight.mul_(-1)
@@ -55,7 +55,7 @@ def test_one_forward_equals_two_and_teacher_equals_student(tiny_clip: Clip) -> N
     assert torch.equal(teacher.encode_images(pixels), together)
 
 
-def test_towers_are_told_apart(tiny_clip: Clip) -> None:
+def test_parameters_of_towers(tiny_clip: Clip) -> None:
     visual, both = tiny_clip.parameters_of("visual"), tiny_clip.parameters_of("both")
     assert all(name.startswith("visual.") for name in visual)
     assert set(visual) < set(both)
@@ -110,7 +110,7 @@ def test_openai_archive_is_recognised_and_needs_quick_gelu(tmp_path: Path, tiny_
     assert load_clip("tiny-quickgelu", str(path)).logit_scale == pytest.approx(1 / 0.07, rel=1e-4)
 
 
-def test_papers_model_builds_with_quick_gelu_from_a_saved_state_dict(tmp_path: Path) -> None:
+def test_the_papers_model_is_built_with_quick_gelu_from_a_state_dict(tmp_path: Path) -> None:
     torch.manual_seed(2)
     model = open_clip.create_model("ViT-B-16-quickgelu")
     path = tmp_path / "vit.safetensors"
@@ -126,11 +126,11 @@ def test_papers_model_builds_with_quick_gelu_from_a_saved_state_dict(tmp_path: P
 
 @pytest.mark.parametrize("model", ["ViT-B-16", "ViT-B-32", "RN50"])
 def test_openai_weights_with_plain_gelu_are_refused_before_any_download(model: str) -> None:
-    with pytest.raises(ModelError, match=f"Ask for --model {model}-quickgelu"):
+    with pytest.raises(ModelError, match=f"Use --model {model}-quickgelu"):
         load_clip(model, "openai")
 
 
-def test_right_activation_goes_on_to_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_right_activation_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_network(*_: object, **__: object) -> str:
         raise OSError("no route to host")
 
@@ -162,7 +162,7 @@ def test_bad_models_are_named(tmp_path: Path, tiny_model: str, tiny_name: str) -
         load_clip("ViT-B-32", "laion9b")
     with pytest.raises(ModelError, match="no such file"):
         load_clip("ViT-B-32", str(tmp_path / "absent.pt"))
-    with pytest.raises(ModelError, match="brings its own weights"):
+    with pytest.raises(ModelError, match="has its own weights"):
         load_clip(tiny_model, "openai")
     with pytest.raises(ModelError, match="not an open_clip config"):
         load_clip(f"local-dir:{tmp_path}")
@@ -191,7 +191,7 @@ def test_templates_from_option_and_file(tmp_path: Path) -> None:
         read_templates(str(file))
 
 
-def test_foreign_checkpoint_is_refused(tiny_clip: Clip) -> None:
+def test_state_of_another_model_is_refused(tiny_clip: Clip) -> None:
     with pytest.raises(ModelError, match=r"'visual\.nope' does not belong"):
         tiny_clip.load_state({"visual.nope": torch.zeros(1)}, "file")
     with pytest.raises(ModelError, match=r"has shape \(1,\) instead of"):

@@ -1,4 +1,4 @@
-"""What is exported loads in the foreign library alone and gives the same embeddings."""
+"""Exported models load in other libraries without tasso and give the same embeddings."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tasso.training.source import open_source
 TEXTS = ["a photo of a biplane.", "two dogs run through the grass"]
 
 
-def same_embeddings(clip: Clip, folder: Path) -> None:
-    """Plain open_clip's own model, transform and tokenizer against ours."""
+def check_same_embeddings(clip: Clip, folder: Path) -> None:
+    """open_clip's model, transform and tokenizer against ours."""
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
     image = atlas.render("flowers", 3, 0)
@@ -43,16 +43,16 @@ def same_embeddings(clip: Clip, folder: Path) -> None:
 
 
 def follow_readme(folder: Path, image: Path) -> dict[str, Any]:
-    """What the code in the folder's README leaves behind: someone without tasso does no more."""
+    """Execute the code of the folder's README; returns its variables."""
     [code] = code_in((folder / "README.md").read_text(encoding="utf-8"), "python")
     assert "tasso" not in code
-    names: dict[str, Any] = {}
-    exec(code.replace("FOLDER", str(folder)).replace("IMAGE", str(image)).replace("TEXTS", repr(TEXTS)), names)
-    return names
+    variables: dict[str, Any] = {}
+    exec(code.replace("FOLDER", str(folder)).replace("IMAGE", str(image)).replace("TEXTS", repr(TEXTS)), variables)
+    return variables
 
 
-def image_of_its_size(clip: Clip, folder: Path) -> tuple[Path, Tensor]:
-    """A file that is not resized, so that every library has the same pixels, and these pixels."""
+def image_of_input_size(clip: Clip, folder: Path) -> tuple[Path, Tensor]:
+    """An image file that no library resizes, and its normalised pixels."""
     array = atlas.render("pets", 2, 1, size=clip.preprocess.size)
     Image.fromarray(array).save(folder / "image.png")
     return folder / "image.png", normalise(
@@ -69,21 +69,19 @@ def quick_gelu(tiny_name: str, tmp_path_factory: pytest.TempPathFactory) -> Clip
     return load_clip(f"{tiny_name}-quickgelu", str(weights))
 
 
-# Making ONNX of nano's layers takes half a minute and shows nothing new.
+# Exporting nano to ONNX takes half a minute and tests nothing else.
 CASES = [(to, name) for to in FORMATS for name in ("nano", "quick_gelu") if (to, name) != ("onnx", "nano")]
 
 
 @pytest.mark.parametrize(("to", "name"), CASES)
-def test_embeddings_are_the_same_to_who_follows_the_readme(
-    to: str, name: str, quick_gelu: Clip, tmp_path: Path
-) -> None:
+def test_the_code_of_the_readme_gives_the_same_embeddings(to: str, name: str, quick_gelu: Clip, tmp_path: Path) -> None:
     if to == "hf":
         pytest.importorskip("transformers", reason="no transformers here: pip install 'tasso[hf]'")
     if to == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             pytest.importorskip(package, reason=f"no {package} here: pip install 'tasso[onnx]'")
     clip = load_clip("nano") if name == "nano" else quick_gelu
-    path, pixels = image_of_its_size(clip, tmp_path)
+    path, pixels = image_of_input_size(clip, tmp_path)
     export_model(Source(clip, name, "a test"), to, tmp_path / "out")
     found = follow_readme(tmp_path / "out", path)
     with torch.no_grad():
@@ -97,48 +95,48 @@ def test_embeddings_are_the_same_to_who_follows_the_readme(
         encoder = found["image_encoder"]
         batch = encoder(several) if to == "torchscript" else encoder.run(None, {"pixels": several.numpy()})[0]
         torch.testing.assert_close(torch.as_tensor(batch), images.expand(3, -1), rtol=0, atol=1e-5)
-        about = json.loads((tmp_path / "out" / "about.json").read_text())
-        assert (about["size"], about["embed_dim"]) == (clip.preprocess.size, clip.dim)
+        metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+        assert (metadata["size"], metadata["embed_dim"]) == (clip.preprocess.size, clip.dim)
         files = [file.stat().st_size for file in (tmp_path / "out").glob("*_encoder.*")]
-        numbers = clip.count_parameters()["total"]
-        assert sum(files) < 4 * numbers * 1.25, "each file has its own tower only"
+        parameters = clip.count_parameters()["total"]
+        assert sum(files) < 4 * parameters * 1.25, "each file has one tower only"
 
 
 def test_nano_with_its_own_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     main(["export", "--model", "nano", "--out", "exported"])
     monkeypatch.chdir("/")  # the vocabulary must be found from anywhere
-    same_embeddings(load_clip("nano"), tmp_path / "exported")
+    check_same_embeddings(load_clip("nano"), tmp_path / "exported")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["exported"]
 
 
-def test_a_run_keeps_what_it_learned(
+def test_a_run_is_exported_with_what_it_learned(
     quick: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tasso.learn(**quick)
     main(["export", "--run", str(quick["out"]), "--out", str(tmp_path / "exported")])
-    same_embeddings(run.clip, tmp_path / "exported")
+    check_same_embeddings(run.clip, tmp_path / "exported")
     start = load_clip(str(quick["model"]))
     assert not torch.equal(start.state("visual")["visual.proj"], run.clip.state("visual")["visual.proj"])
-    # The run may stand alone, and an earlier model of it be meant; without --out the folder has the run's name.
+    # The run may be given without --run; --after exports an earlier model; the default folder has the run's name.
     monkeypatch.chdir(tmp_path)
     main(["export", str(quick["out"]), "--after", "dtd", "--to", "torchscript"])
     assert "exported/run-torchscript/image_encoder.pt" in capsys.readouterr().out
     earlier = tasso.load(str(quick["out"]), after="dtd").clip
-    path, pixels = image_of_its_size(earlier, tmp_path)
+    path, pixels = image_of_input_size(earlier, tmp_path)
     found = follow_readme(tmp_path / "exported" / "run-torchscript", path)["image_embedding"]
     torch.testing.assert_close(found, earlier.encode_images(pixels), rtol=0, atol=1e-5)
     assert not torch.allclose(found, run.clip.encode_images(pixels), rtol=0, atol=1e-4)
     assert "after dtd" in (tmp_path / "exported" / "run-torchscript" / "README.md").read_text()
 
 
-def test_activation_is_kept(tmp_path: Path, quick_gelu: Clip) -> None:
-    same_embeddings(quick_gelu, export_open_clip(quick_gelu, tmp_path / "exported"))
+def test_the_activation_is_exported(tmp_path: Path, quick_gelu: Clip) -> None:
+    check_same_embeddings(quick_gelu, export_open_clip(quick_gelu, tmp_path / "exported"))
     again = load_clip(f"local-dir:{tmp_path / 'exported'}")
     assert any(isinstance(m, open_clip.transformer.QuickGELU) for m in again.model.modules())
 
 
-def test_texts_are_split_alike_by_transformers(tmp_path: Path) -> None:
+def test_transformers_tokenises_texts_alike(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="no transformers here: pip install 'tasso[hf]'")
     clip = load_clip("nano")
     export_model(Source(clip, "nano", "a test"), "hf", tmp_path / "out")
@@ -160,25 +158,25 @@ def test_texts_are_split_alike_by_transformers(tmp_path: Path) -> None:
         ("vision_cfg", "layers", [2, 2, 2, 2], "a convolutional image tower"),
     ],
 )
-def test_what_transformers_has_no_place_for_is_named(
+def test_what_transformers_does_not_support_is_named(
     tiny_clip: Clip, tmp_path: Path, part: str, key: str, value: Any, complaint: str
 ) -> None:
     pytest.importorskip("transformers", reason="no transformers here: pip install 'tasso[hf]'")
     tiny_clip.architecture[part][key] = value
     with pytest.raises(ModelError, match=re.escape(complaint)):
         export_model(Source(tiny_clip, "x", "x"), "hf", tmp_path / "out")
-    assert not list(tmp_path.iterdir()), "nothing is left behind"
+    assert not list(tmp_path.iterdir()), "no folder is created"
 
 
-def test_what_is_missing_is_named(tiny_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = builtins.__import__
+def test_missing_packages_are_named(tiny_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
 
-    def without(name: str, *rest: Any, **more: Any) -> Any:
+    def failing_import(name: str, *args: Any, **kwargs: Any) -> Any:
         if name.split(".")[0] in ("transformers", "onnx"):
             raise ImportError(name)
-        return whole(name, *rest, **more)
+        return original(name, *args, **kwargs)
 
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(builtins, "__import__", failing_import)
     for to in ("hf", "onnx"):
         with pytest.raises(ModelError, match=re.escape(f"pip install 'tasso[{to}]'")):
             export_model(Source(tiny_clip, "x", "x"), to, tmp_path / "out")
@@ -186,7 +184,7 @@ def test_what_is_missing_is_named(tiny_clip: Clip, tmp_path: Path, monkeypatch: 
         export_model(Source(tiny_clip, "x", "x"), "gguf", tmp_path / "out")
 
 
-def test_class_means_are_left_behind_and_that_is_said(
+def test_class_means_are_not_exported_and_a_warning_says_so(
     quick: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tasso.learn(**{**quick, "method": {"name": "icarl", "memory": 12, "classifier": "nearest-mean"}, "limit_tasks": 1})
@@ -194,10 +192,10 @@ def test_class_means_are_left_behind_and_that_is_said(
     with caplog.at_level(logging.WARNING, "tasso"):
         export_model(source, "open_clip", tmp_path / "out")
     assert "NearestMean of iCaRL is not part of the exported model" in caplog.text
-    assert "**Not in here:** NearestMean of iCaRL" in (tmp_path / "out" / "README.md").read_text()
+    assert "**Not exported:** NearestMean of iCaRL" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_full_folders_are_left_alone(tiny_clip: Clip, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_with_content_are_refused(tiny_clip: Clip, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for folder in (tmp_path, tmp_path / "mine.txt"):
         with pytest.raises(RunError, match="exists and is not empty"):
@@ -205,7 +203,7 @@ def test_full_folders_are_left_alone(tiny_clip: Clip, tmp_path: Path, capsys: py
     with pytest.raises(RunError, match="cannot make the folder"):
         export_open_clip(tiny_clip, tmp_path / "mine.txt" / "below" / "x")
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
-    for words in ([], ["--run", "x", "--model", "nano"], ["x", "--run", "x"]):
+    for args in ([], ["--run", "x", "--model", "nano"], ["x", "--run", "x"]):
         with pytest.raises(SystemExit):
-            main(["export", *words, "--out", str(tmp_path / "x")])
+            main(["export", *args, "--out", str(tmp_path / "x")])
         assert "give either --run or --model" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from tasso.cli import main
 from tasso.errors import ConfigError, ModelError, RunError
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
-from tasso.models.merge import check_same_kind, merged
+from tasso.models.merge import check_mergeable, merged
 from tasso.training.source import open_model
 
 
@@ -64,13 +64,13 @@ def test_models_of_another_kind_are_refused(tiny_clip: Clip) -> None:
         merged(tiny_clip, load_clip("nano"), 0.5)
     other = tiny_clip.copy()
     other.architecture = {**tiny_clip.architecture, "quick_gelu": True}
-    with pytest.raises(ModelError, match="quick_gelu is False in the one and True in the other"):
-        check_same_kind(tiny_clip, other)
+    with pytest.raises(ModelError, match="quick_gelu is False in the first and True in the second"):
+        check_mergeable(tiny_clip, other)
     other = tiny_clip.copy()
     vision = {**tiny_clip.architecture["vision_cfg"], "head_width": 8}
     other.architecture = {**tiny_clip.architecture, "vision_cfg": vision}
-    with pytest.raises(ModelError, match="head_width is 16 in the one and 8 in the other"):
-        check_same_kind(tiny_clip, other)
+    with pytest.raises(ModelError, match="head_width is 16 in the first and 8 in the second"):
+        check_mergeable(tiny_clip, other)
 
 
 def test_what_a_word_means(quick: dict[str, Any], tmp_path: Path) -> None:

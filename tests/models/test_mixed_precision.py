@@ -1,4 +1,4 @@
-"""Weights cast together are those that autocast casts one by one."""
+"""Weights cast together give the values and gradients of autocast, which casts them one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import TINY_CONFIG
-from tasso.models.mixed_precision import cast, matrices, run_in
+from tasso.models.mixed_precision import autocast_forward, autocast_weights, cast_weights
 from tasso.models.towers import embed_images, embed_tokens
 from tasso.training.engine import cpu_has_bfloat16
 
@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_autocast(model: Any, device: str, tow
         tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(["a cat.", "x"])
         module, forward, inputs = model, embed_tokens, tokens.to(device)
     found = []
-    for run in (lambda *a: run_in(torch.bfloat16, *a), with_autocast):
+    for run in (lambda *args: autocast_forward(*args, torch.bfloat16), with_autocast):
         features = run(forward, module, inputs)
         named = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
         gradients = torch.autograd.grad(features.float().square().sum(), list(named.values()), allow_unused=True)
@@ -57,24 +57,27 @@ def test_values_and_gradients_are_those_of_autocast(model: Any, device: str, tow
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_was_cast_for_good_is_not_cast_again(model: Any, device: str) -> None:
+def test_weights_that_were_cast_before_are_not_cast_again(model: Any, device: str) -> None:
     module, inputs = model.visual.to(device).requires_grad_(False), torch.randn(2, 3, 16, 16, device=device)
-    before = run_in(torch.bfloat16, embed_images, module, inputs)
-    cast(module, torch.bfloat16)
-    assert all(weight.dtype == torch.bfloat16 for weight in matrices(module).values())
+    before = autocast_forward(embed_images, module, inputs, torch.bfloat16)
+    cast_weights(module, torch.bfloat16)
+    assert all(weight.dtype == torch.bfloat16 for weight in autocast_weights(module).values())
     assert module.ln_pre.weight.dtype == torch.float32
-    assert torch.equal(run_in(torch.bfloat16, embed_images, module, inputs), before)
+    assert torch.equal(autocast_forward(embed_images, module, inputs, torch.bfloat16), before)
 
 
-def test_the_weights_of_products_and_of_one_tower(model: Any) -> None:
-    ours = set(matrices(model.visual))
-    assert {"conv1.weight", "transformer.resblocks.0.attn.in_proj_bias", "transformer.resblocks.1.mlp.c_fc.bias"} < ours
-    assert not any("ln_" in name or "embedding" in name for name in ours)
-    assert set(matrices(model)) == {n for n in matrices(model) if not n.startswith("visual.")} != set()
+def test_weights_of_products_of_one_tower_are_cast(model: Any) -> None:
+    names = set(autocast_weights(model.visual))
+    assert {
+        "conv1.weight",
+        "transformer.resblocks.0.attn.in_proj_bias",
+        "transformer.resblocks.1.mlp.c_fc.bias",
+    } < names
+    assert not any("ln_" in name or "embedding" in name for name in names)
+    assert set(autocast_weights(model)) == {n for n in autocast_weights(model) if not n.startswith("visual.")} != set()
 
 
-def test_the_module_keeps_its_own_weights(model: Any) -> None:
-    """Also where the forward pass fails."""
+def test_the_module_keeps_its_weights_if_the_forward_pass_fails(model: Any) -> None:
     weights = dict(model.visual.named_parameters())
 
     def fails(module: nn.Module, inputs: Tensor) -> Tensor:
@@ -82,5 +85,5 @@ def test_the_module_keeps_its_own_weights(model: Any) -> None:
         raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
-        run_in(torch.bfloat16, fails, model.visual, torch.zeros(1, 3, 16, 16))
+        autocast_forward(fails, model.visual, torch.zeros(1, 3, 16, 16), torch.bfloat16)
     assert all(weight is weights[name] for name, weight in model.visual.named_parameters())

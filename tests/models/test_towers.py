@@ -1,4 +1,4 @@
-"""Lean forward passes give what open_clip's own give."""
+"""Our forward passes give the embeddings and gradients of open_clip's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conftest import TINY_CONFIG
 from tasso.models.clip import Clip
-from tasso.models.towers import attend, embed_images, embed_tokens, without_padding
+from tasso.models.towers import embed_images, embed_tokens, self_attention, without_padding
 
 TEXTS = ["a cat.", "a photo of a dog in the grass", "x"]
 
@@ -46,7 +46,7 @@ def gradients(value: Tensor, created: Any) -> dict[str, Tensor]:
         {"quick_gelu": True},
         vision(ls_init_value=0.5),
         vision(layers=1),
-        # Towers that are built otherwise run as they are.
+        # Other architectures are run by open_clip.
         vision(pool_type="avg"),
         vision(attentional_pool=True, attn_pooler_queries=4),
         vision(output_tokens=True),
@@ -65,11 +65,11 @@ def test_images(changes: dict[str, Any]) -> None:
 
 def test_the_last_block_computes_one_token_only(monkeypatch: pytest.MonkeyPatch) -> None:
     created = model()
-    seen: list[int] = []
+    lengths: list[int] = []
     for block in created.visual.transformer.resblocks:
-        block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
+        block.mlp.register_forward_pre_hook(lambda module, inputs: lengths.append(inputs[0].shape[1]))
     embed_images(created.visual, PIXELS)
-    assert seen == [5, 1]
+    assert lengths == [5, 1]
 
 
 @pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}], ids=str)
@@ -78,7 +78,7 @@ def test_texts_without_their_padding(changes: dict[str, Any]) -> None:
     tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(TEXTS)
     short = without_padding(created, tokens)
     assert short.shape[1] < tokens.shape[1]
-    assert int((short == 49407).sum()) == 3, "every text keeps its end"
+    assert int((short == 49407).sum()) == 3, "every text keeps its end-of-text token"
     ours, theirs = embed_tokens(created, short), created.encode_text(tokens)
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     expected = gradients(theirs, created)
@@ -86,17 +86,17 @@ def test_texts_without_their_padding(changes: dict[str, Any]) -> None:
         torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-11, msg=name)
 
 
-def test_texts_that_fill_the_context_are_cut_nowhere() -> None:
+def test_texts_that_fill_the_context_are_not_cut() -> None:
     created = model()
     tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(["many words " * 20])
     assert without_padding(created, tokens).shape == tokens.shape
     torch.testing.assert_close(embed_tokens(created, tokens), created.encode_text(tokens), rtol=1e-9, atol=1e-12)
 
 
-def test_other_text_towers_run_as_they_are() -> None:
+def test_other_text_towers_are_run_by_open_clip() -> None:
     created = model(text_cfg={**TINY_CONFIG["model_cfg"]["text_cfg"], "no_causal_mask": True})  # type: ignore[dict-item]
     tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(TEXTS)
-    assert without_padding(created, tokens).shape == tokens.shape, "every token looks at the padding there"
+    assert without_padding(created, tokens).shape == tokens.shape, "every token attends to the padding there"
     assert torch.equal(embed_tokens(created, tokens), created.encode_text(tokens))
 
 
@@ -111,10 +111,12 @@ def test_attention(queries: int | None, causal: bool) -> None:
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     mask = torch.full((5, 5), float("-inf"), dtype=torch.float64).triu(1) if causal else None
     expected = attention(x, x, x, need_weights=False, attn_mask=mask)[0]
-    torch.testing.assert_close(attend(attention, x, queries, causal), expected[:, :queries], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        self_attention(attention, x, queries, causal), expected[:, :queries], rtol=1e-9, atol=1e-12
+    )
 
 
-def test_embeddings_are_those_of_open_clip(tiny_clip: Clip) -> None:
+def test_embeddings_equal_those_of_open_clip(tiny_clip: Clip) -> None:
     pixels = PIXELS.float()
     with torch.no_grad():
         torch.testing.assert_close(

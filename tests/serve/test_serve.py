@@ -1,4 +1,4 @@
-"""The page of `tasso serve`: its answers over HTTP, and a person with an image in a real Chromium."""
+"""The page of `tasso serve`: its responses over HTTP, and its use in Chromium."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tasso.serve.app import make_app  # noqa: E402
 from tasso.serve.listen import listen, server_for  # noqa: E402
 from tasso.serve.models import load_models  # noqa: E402
 
-MOST = 200_000
+MAX_BYTES = 200_000
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(18, 22, 28)"
 
 
@@ -49,12 +49,12 @@ def run_folder(tiny_model: str, mini_root: Path, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 def url(run_folder: Path) -> Iterator[str]:
     """The server in a thread of this process."""
-    app = make_app(load_models(tasso.load(run_folder)), "127.0.0.1", MOST)
+    app = make_app(load_models(tasso.load(run_folder)), "127.0.0.1", MAX_BYTES)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         server = server_for(app)
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}/"  # the socket listens: who comes early waits
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/"  # the socket listens already: early requests wait
         server.should_exit = True
         thread.join()
 
@@ -65,8 +65,8 @@ def png(size: int = 24) -> bytes:
     return file.getvalue()
 
 
-def ask(url: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
-    """Status and JSON, whatever the status."""
+def request(url: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+    """Status and JSON of a response, whatever the status."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as response:
             return response.status, json.loads(response.read())
@@ -76,32 +76,32 @@ def ask(url: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
             return error.code, json.loads(text) if text.startswith(b"{") else text.decode()
 
 
-def test_all_models_that_are_there(url: str, run_folder: Path) -> None:
-    status, about = ask(f"{url}run.json")
+def test_all_models_of_the_run(url: str, run_folder: Path) -> None:
+    status, metadata = request(f"{url}run.json")
     assert status == 200
-    assert about["stages"] == ["before all tasks", "after 1. dtd", "after 3. actions"]
-    assert about["gone"] == ["eurosat"]
-    assert str(run_folder) not in json.dumps(about), "where the run lies is nobody's business"
-    status, found = ask(f"{url}classify?top=4", png())
+    assert metadata["stages"] == ["before all tasks", "after 1. dtd", "after 3. actions"]
+    assert metadata["removed"] == ["eurosat"]
+    assert str(run_folder) not in json.dumps(metadata), "paths of the machine are not sent"
+    status, found = request(f"{url}classify?top=4", png())
     assert status == 200
-    assert found["among"] == "9 classes of 3 tasks"
+    assert found["candidates"] == "9 classes of 3 tasks"
     image = Image.open(io.BytesIO(png()))
     for stage, after in zip(found["stages"], ("0", "dtd", "actions"), strict=True):
         expected = tasso.load(run_folder, after=after).classify(image, top=4)[0]
-        assert stage["predictions"] == [guess.to_dict() for guess in expected]
+        assert stage["predictions"] == [prediction.to_dict() for prediction in expected]
     for query, tasks in (("task=eurosat", {"eurosat"}), ("classes=red%20thing,blue%20thing", {None})):
-        found = ask(f"{url}classify?{query}", png())[1]
-        assert {guess["task"] for stage in found["stages"] for guess in stage["predictions"]} == tasks
+        found = request(f"{url}classify?{query}", png())[1]
+        assert {prediction["task"] for stage in found["stages"] for prediction in stage["predictions"]} == tasks
 
 
 @pytest.mark.parametrize(
-    ("query", "body", "status", "complaint"),
+    ("query", "body", "status", "message"),
     [
-        ("", b"no image at all", 415, "not an image"),
+        ("", b"not an image at all", 415, "not an image"),
         ("", b"", 415, "not an image"),
         ("", png()[:60], 415, "not an image"),
         ("", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "not an image"),
-        ("", b"x" * (MOST + 1), 413, "larger than the 0.191 MiB"),
+        ("", b"x" * (MAX_BYTES + 1), 413, "larger than the 0.191 MiB"),
         ("task=birds", png(), 400, "no task 'birds'"),
         ("classes=%20,", png(), 400, "at least one class name"),
         ("classes=" + "a,b" * 1000, png(), 400, "more than the 1000"),
@@ -109,28 +109,28 @@ def test_all_models_that_are_there(url: str, run_folder: Path) -> None:
         ("top=x", png(), 400, "top: must lie in 1"),
     ],
 )
-def test_bad_questions_get_reasons(url: str, query: str, body: bytes, status: int, complaint: str) -> None:
-    found, answer = ask(f"{url}classify?{query}", body)
-    assert (found, complaint in answer["error"]) == (status, True), answer
+def test_bad_requests_get_a_message(url: str, query: str, body: bytes, status: int, message: str) -> None:
+    found, response = request(f"{url}classify?{query}", body)
+    assert (found, message in response["error"]) == (status, True), response
 
 
 def test_a_small_file_of_a_huge_image_is_not_decoded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasso.serve.app.MOST_PIXELS", 24 * 24 - 1)
-    status, answer = ask(f"{url}classify", png())
+    monkeypatch.setattr("tasso.serve.app.MAX_PIXELS", 24 * 24 - 1)
+    status, response = request(f"{url}classify", png())
     assert status == 415
-    assert "24 × 24 pixels are more than" in answer["error"]
+    assert "24 × 24 pixels are more than" in response["error"]
 
 
-def test_other_names_and_other_sites_are_refused(url: str) -> None:
-    assert ask(f"{url}run.json", Host="evil.example")[0] == 400
-    status, answer = ask(f"{url}classify", png(), **{"Sec-Fetch-Site": "cross-site"})
-    assert (status, answer["error"]) == (403, "sent by another site")
-    assert ask(f"{url}classify", png(), **{"Sec-Fetch-Site": "same-origin"})[0] == 200
-    assert ask(f"{url}../../etc/passwd")[0] == 404
+def test_other_hosts_and_other_sites_are_refused(url: str) -> None:
+    assert request(f"{url}run.json", Host="evil.example")[0] == 400
+    status, refusal = request(f"{url}classify", png(), **{"Sec-Fetch-Site": "cross-site"})
+    assert (status, refusal["error"]) == (403, "request from another site")
+    assert request(f"{url}classify", png(), **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+    assert request(f"{url}../../etc/passwd")[0] == 404
     with urllib.request.urlopen(url) as response:
         assert "default-src 'none'" in response.headers["content-security-policy"]
         text = response.read().decode()
-    assert "http" not in text.replace("http-equiv", ""), "everything comes from here"
+    assert "http" not in text.replace("http-equiv", ""), "everything is loaded from this server"
 
 
 def test_command_serves_until_it_is_stopped(run_folder: Path) -> None:
@@ -140,33 +140,33 @@ def test_command_serves_until_it_is_stopped(run_folder: Path) -> None:
         assert process.stderr is not None
         address = process.stdout.readline().split()[0]
         assert address.startswith("http://127.0.0.1:")
-        assert ask(f"{address}classify", png())[0] == 200
+        assert request(f"{address}classify", png())[0] == 200
         process.send_signal(signal.SIGINT)
-        complaints = process.stderr.read()
+        stderr = process.stderr.read()
         assert process.wait() == 0
-    assert "Traceback" not in complaints
-    assert "goes on from what is saved" not in complaints
+    assert "Traceback" not in stderr
+    assert "goes on from what is saved" not in stderr
 
 
-def test_what_cannot_be_served_is_said(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with listen("127.0.0.1", 0) as (taken, _):
         port = taken.split(":")[-1].strip("/")
-        for words, complaint in (
+        for args, message in (
             (["--port", port], f"cannot listen at 127.0.0.1, port {port}"),
             (["--port", "70000"], "cannot listen"),
             (["--max-mib", "0"], "max_mib: must lie in"),
         ):
             with pytest.raises(SystemExit) as stop:
-                main(["serve", str(run_folder), *words])
+                main(["serve", str(run_folder), *args])
             assert stop.value.code == 2
-            assert complaint in capsys.readouterr().err
+            assert message in capsys.readouterr().err
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------
 
 
-class Visitor:
-    """Someone with an image."""
+class User:
+    """A user of the page."""
 
     def __init__(self, browser: Any, url: str) -> None:
         self.browser = browser
@@ -179,54 +179,54 @@ class Visitor:
     def texts(self, selector: str) -> list[str]:
         return [node.text for node in self.browser.find_elements("css selector", selector)]
 
-    def run(self, script: str, *words: Any) -> Any:
-        return self.browser.execute_script(script, *words)
+    def run(self, script: str, *args: Any) -> Any:
+        return self.browser.execute_script(script, *args)
 
     def wait(self, until: Any) -> None:
         from selenium.webdriver.support.ui import WebDriverWait
 
         WebDriverWait(self.browser, 20, poll_frequency=0.05).until(lambda _: until())
 
-    def wait_for_caption(self, words: str) -> None:
-        self.wait(lambda: words in self.find("#caption").text)
+    def wait_for_caption(self, text: str) -> None:
+        self.wait(lambda: text in self.find("#caption").text)
 
-    def complaints(self) -> list[Any]:
+    def console_errors(self) -> list[Any]:
         return list(self.browser.get_log("browser"))
 
 
 @pytest.fixture
-def visitor(browser: Any, url: str) -> Iterator[Visitor]:
-    found = Visitor(browser, url)
+def user(browser: Any, url: str) -> Iterator[User]:
+    found = User(browser, url)
     yield found
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_pick_a_image_and_see_the_table(visitor: Visitor, tmp_path: Path) -> None:
+def test_choose_an_image_and_see_the_table(user: User, tmp_path: Path) -> None:
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
 
     (tmp_path / "mine.png").write_bytes(png())
-    assert "eurosat" in visitor.find("#gone").text, "what was removed is named"
-    visitor.find("#file").send_keys(str(tmp_path / "mine.png"))
-    visitor.wait_for_caption("9 classes of 3 tasks")
-    assert visitor.texts("thead th") == ["Rank", "before all tasks", "after 1. dtd", "after 3. actions"]
-    assert [len(visitor.texts(f"tbody tr:nth-child({n}) td")) for n in range(1, 6)] == [3] * 5
-    assert visitor.find("tbody tr:first-child td:last-child").get_attribute("class") == "best"
-    assert "%" in visitor.find("#status").text
-    assert visitor.find("#preview").get_attribute("alt") == "The image mine.png"
-    Select(visitor.find("#task")).select_by_value("eurosat")
-    visitor.wait_for_caption("3 classes of task eurosat")
-    assert set(visitor.texts("td .of")) == {"eurosat"}
-    names = visitor.find("#names")
+    assert "eurosat" in user.find("#removed").text, "removed checkpoints are named"
+    user.find("#file").send_keys(str(tmp_path / "mine.png"))
+    user.wait_for_caption("9 classes of 3 tasks")
+    assert user.texts("thead th") == ["Rank", "before all tasks", "after 1. dtd", "after 3. actions"]
+    assert [len(user.texts(f"tbody tr:nth-child({n}) td")) for n in range(1, 6)] == [3] * 5
+    assert user.find("tbody tr:first-child td:last-child").get_attribute("class") == "best"
+    assert "%" in user.find("#status").text
+    assert user.find("#preview").get_attribute("alt") == "The image mine.png"
+    Select(user.find("#task")).select_by_value("eurosat")
+    user.wait_for_caption("3 classes of task eurosat")
+    assert set(user.texts("td .of")) == {"eurosat"}
+    names = user.find("#names")
     names.send_keys("a red thing, a blue thing", Keys.ENTER)
-    visitor.wait_for_caption("2 classes named by you")
-    assert set(visitor.texts("td > :first-child")) == {"a red thing", "a blue thing"}
-    visitor.find("input[value=all]").click()
-    visitor.wait_for_caption("9 classes of 3 tasks")
-    assert not visitor.complaints()
+    user.wait_for_caption("2 classes named by you")
+    assert set(user.texts("td > :first-child")) == {"a red thing", "a blue thing"}
+    user.find("input[value=all]").click()
+    user.wait_for_caption("9 classes of 3 tasks")
+    assert not user.console_errors()
 
 
-def test_drop_a_image_then_a_file_that_is_none(visitor: Visitor) -> None:
+def test_drop_an_image_then_a_file_that_is_not_an_image(user: User) -> None:
     drop = """
     const data = new DataTransfer();
     data.items.add(new File([new Uint8Array(arguments[0])], arguments[1], {type: "image/png"}));
@@ -234,35 +234,35 @@ def test_drop_a_image_then_a_file_that_is_none(visitor: Visitor) -> None:
     document.getElementById("drop").dispatchEvent(drop);
     return drop.defaultPrevented;
     """
-    assert visitor.run(drop, list(png()), "dropped.png"), "else the browser would leave the page"
-    visitor.wait_for_caption("9 classes of 3 tasks")
-    assert not visitor.complaints()
-    visitor.run(drop, list(b"not at all"), "wrong.png")
-    visitor.wait(lambda: visitor.find("#error").text)
-    assert visitor.find("#error").text == "This is not an image, or a damaged one"
-    assert not visitor.find("#results").is_displayed(), "no old table beside a new complaint"
-    visitor.complaints()  # the browser notes the answer 415 itself
-    visitor.run(drop, [0] * (MOST + 1), "large.png")
-    visitor.wait(lambda: "arge.png is larger than the 0.191 MiB" in visitor.find("#error").text)
-    assert not visitor.complaints(), "it was not even sent"
+    assert user.run(drop, list(png()), "dropped.png"), "otherwise the browser opens the file"
+    user.wait_for_caption("9 classes of 3 tasks")
+    assert not user.console_errors()
+    user.run(drop, list(b"not at all"), "wrong.png")
+    user.wait(lambda: user.find("#error").text)
+    assert user.find("#error").text == "This is not an image, or a damaged one"
+    assert not user.find("#results").is_displayed(), "no old table next to a new error"
+    user.console_errors()  # the browser logs the status 415 itself
+    user.run(drop, [0] * (MAX_BYTES + 1), "large.png")
+    user.wait(lambda: "arge.png is larger than the 0.191 MiB" in user.find("#error").text)
+    assert not user.console_errors(), "it was not sent"
 
 
-def test_keyboard_screen_reader_and_both_colours(visitor: Visitor) -> None:
+def test_keyboard_screen_reader_and_both_colour_schemes(user: User) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
     order = []
     for _ in range(6):
-        ActionChains(visitor.browser).send_keys(Keys.TAB).perform()
-        focused = visitor.browser.switch_to.active_element
+        ActionChains(user.browser).send_keys(Keys.TAB).perform()
+        focused = user.browser.switch_to.active_element
         order.append(focused.get_attribute("id") or focused.get_attribute("value") or focused.get_attribute("class"))
     assert order[:5] == ["skip", "file", "all", "task", "names"]
-    tree = visitor.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    tree = user.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     named = {(node["role"]["value"], node.get("name", {}).get("value")) for node in tree if not node["ignored"]}
     assert {("combobox", "Task"), ("textbox", "Class names, separated by commas"), ("radio", "one task")} <= named
     assert any(role == "button" and "Drop an image here" in (name or "") for role, name in named)
     for scheme, colour in (("light", LIGHT), ("dark", DARK)):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        visitor.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        assert visitor.run("return getComputedStyle(document.body).backgroundColor") == colour
-    assert not visitor.complaints()
+        user.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        assert user.run("return getComputedStyle(document.body).backgroundColor") == colour
+    assert not user.console_errors()

@@ -1,4 +1,4 @@
-"""Two processes learn what one learns. Real processes, started by torchrun, that talk through gloo."""
+"""Two processes learn what one learns. Real processes, started by torchrun, with the gloo backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from method_runs import options_for
 from tasso.config import from_dict
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible
-from tasso.errors import ConfigError, RunError
+from tasso.errors import ConfigError
 from tasso.methods import METHODS
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
@@ -25,7 +25,7 @@ from tasso.training.run_folder import RunFolder
 TESTS = Path(__file__).parents[1]
 STEPS = 20
 
-# Every process notes its losses in the second task, and the weights it ends with.
+# Every rank writes its losses in the second task and its final weights to a file.
 CHILD = """
 import json, sys, torch
 torch.set_num_threads(1)
@@ -49,7 +49,7 @@ for name, options in jobs.items():
     losses = []
     for step in range(int(sys.argv[2])):
         losses.append({key: float(term) for key, term in training.advance().items()})
-        if step == 1:  # Adam hides how large gradients are, so they are looked at themselves
+        if step == 1:  # AdamW is invariant to the scale of gradients, so gradients are compared, too
             named = {key: p for group in training.groups for key, p in group.parameters.items()}
             gradients = {key: float(p.grad.norm()) for key, p in named.items() if p.grad is not None}
     training.close()
@@ -61,11 +61,11 @@ distributed.barrier()
 """
 
 
-def together(script: Path, *words: str, processes: int = 2) -> subprocess.CompletedProcess[str]:
-    """torchrun with as many processes, each with one thread."""
+def torchrun(script: Path, *args: str, processes: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run a script with torchrun, one thread per process."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([*command, str(script), *words], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run([*command, str(script), *args], capture_output=True, text=True, env=environment, check=False)
 
 
 def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
@@ -75,7 +75,7 @@ def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dic
     }
 
 
-def alone(options: dict[str, Any]) -> dict[str, Any]:
+def single_process(options: dict[str, Any]) -> dict[str, Any]:
     config, method = resolve(from_dict(options))
     folder = RunFolder(config.out)
     folder.checkpoints.mkdir(parents=True)
@@ -94,21 +94,21 @@ def alone(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Path) -> None:
-    """Losses of every method over twenty steps of the second task, within what float32 makes of another order."""
+    """Losses of every method over twenty steps of the second task agree up to the rounding of float32."""
     names = sorted(METHODS)
-    script, asked = tmp_path / "child.py", tmp_path / "jobs.json"
+    script, jobs_file = tmp_path / "child.py", tmp_path / "jobs.json"
     script.write_text(CHILD)
-    asked.write_text(json.dumps(jobs(quick, tmp_path / "two", names)))
-    ended = together(script, str(asked), str(STEPS), str(tmp_path / "found"))
+    jobs_file.write_text(json.dumps(jobs(quick, tmp_path / "two", names)))
+    ended = torchrun(script, str(jobs_file), str(STEPS), str(tmp_path / "found"))
     assert ended.returncode == 0, ended.stderr[-2000:]
     first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in (0, 1))
     for name, options in jobs(quick, tmp_path / "one", names).items():
-        assert first[name] == second[name], f"{name}: the processes must agree to the last bit"
-        if name == "moe-adapters":  # it draws noise for each image, and each process draws for its own
+        assert first[name] == second[name], f"{name}: ranks must agree to the last bit"
+        if name == "moe-adapters":  # it draws noise for each image, and each rank draws for its own shard
             continue
-        expected = alone(options)
+        expected = single_process(options)
         for step, (two, one) in enumerate(zip(first[name]["losses"], expected["losses"], strict=True)):
-            # Rounding grows from step to step, most in the angle between two embeddings that are almost the same.
+            # Rounding errors grow with the steps, most in the angle between two embeddings that are almost equal.
             close = {"rel": 2e-3, "abs": 1e-4} if step < STEPS // 2 else {"rel": 5e-3, "abs": 5e-4}
             assert two == pytest.approx(one, **close), f"{name}, step {step}"
         largest = max(expected["gradients"].values())
@@ -116,29 +116,29 @@ def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Pa
         assert first[name]["mtil"] == pytest.approx(expected["mtil"], abs=6), name
 
 
-def test_a_run_of_two_goes_on_as_a_run_of_one(quick: dict[str, Any], tmp_path: Path) -> None:
-    """The command itself; stopped in the middle by its own clock of saves, and gone on with by one process."""
+def test_a_run_of_two_processes_is_resumed_by_one(quick: dict[str, Any], tmp_path: Path) -> None:
+    """The command itself, killed in the second task after a saved state and resumed by a single process."""
     whole = learn(from_dict({**quick, "steps": 6, "lr": 1e-4, "out": str(tmp_path / "whole")}))
     out = tmp_path / "run"
     options = {**quick, "steps": 6, "lr": 1e-4, "save_every": 2, "out": str(out)}
     config = tmp_path / "run.yaml"
     config.write_text(json.dumps(options))  # JSON is YAML
     script = tmp_path / "killed.py"
-    # The first process dies without a word in the second task, after its state was saved.
+    # Rank 0 kills itself in the second task, after its state was saved.
     script.write_text(
         "import os, signal, sys, torch\n"
         "torch.set_num_threads(1)\n"
         "from tasso.training.run_folder import RunFolder\n"
         "write = RunFolder.write_state\n"
-        "def then_die(self, state, about):\n"
-        "    write(self, state, about)\n"
-        "    if self.writes and about['index'] == 1:\n"
+        "def write_and_die(self, state, metadata):\n"
+        "    write(self, state, metadata)\n"
+        "    if self.writes and metadata['index'] == 1:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "RunFolder.write_state = then_die\n"
+        "RunFolder.write_state = write_and_die\n"
         "from tasso.cli import main\n"
         f"main(['run', '--config', {str(config)!r}])\n"
     )
-    ended = together(script)
+    ended = torchrun(script)
     assert ended.returncode != 0, "one was killed, so all have ended"
     assert str(-signal.SIGKILL) in ended.stderr or "SIGKILL" in ended.stderr
     assert (out / "state.safetensors").exists()
@@ -146,34 +146,36 @@ def test_a_run_of_two_goes_on_as_a_run_of_one(quick: dict[str, Any], tmp_path: P
     assert results["finished"]
     for row, expected in zip(results["mtil"]["matrix"], whole["mtil"]["matrix"], strict=True):
         assert row == pytest.approx(expected, abs=6)
-    assert len((out / "log.jsonl").read_text().splitlines()) < 20, "only one process writes"
+    assert len((out / "log.jsonl").read_text().splitlines()) < 20, "only rank 0 writes"
 
 
-def test_parts_of_a_batch() -> None:
-    assert [Distributed(rank, 4).part(8) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 8)]
-    assert SINGLE_PROCESS.part(5) == slice(0, 5)
+def test_shards_of_a_batch() -> None:
+    assert [Distributed(rank, 4).shard(8) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 8)]
+    assert SINGLE_PROCESS.shard(5) == slice(0, 5)
     check_divisible({"batch_size": 8}, Distributed(0, 4))
     with pytest.raises(ConfigError, match=r"batch_size: must be a multiple of the number of processes \(3\), not 8"):
         check_divisible({"batch_size": 8}, Distributed(0, 3))
 
 
-def test_alone_nothing_is_done() -> None:
+def test_collectives_of_a_single_process_are_no_ops() -> None:
     tensor = torch.randn(3, requires_grad=True)
     assert SINGLE_PROCESS.gather(tensor) is tensor
-    SINGLE_PROCESS.average([tensor])
-    SINGLE_PROCESS.wait()
-    SINGLE_PROCESS.check_same({"a": tensor}, "test")
+    SINGLE_PROCESS.all_reduce_mean([tensor])
+    SINGLE_PROCESS.barrier()
+    assert SINGLE_PROCESS.broadcast(tensor, 0) is tensor
+    assert SINGLE_PROCESS.main_first(lambda: 7) == 7
+    SINGLE_PROCESS.check_equal({"a": tensor}, "test")
     assert SINGLE_PROCESS.any(True, torch.device("cpu"))
     assert not SINGLE_PROCESS.any(False, torch.device("cpu"))
 
 
-def test_batches_are_split_once(quick: dict[str, Any]) -> None:
+def test_accumulation_needs_a_single_process(quick: dict[str, Any]) -> None:
     config, method = resolve(from_dict({**quick, "accumulate": 2}))
     with pytest.raises(ConfigError, match="accumulate: must be 1 with several processes"):
         Learner(config, method, RunFolder(config.out), distributed=Distributed(0, 2))
 
 
-def test_models_that_differ_are_noticed(tmp_path: Path) -> None:
+def test_weights_that_differ_between_ranks_are_an_error(tmp_path: Path) -> None:
     script = tmp_path / "differ.py"
     script.write_text(
         "import torch\n"
@@ -188,8 +190,7 @@ def test_models_that_differ_are_noticed(tmp_path: Path) -> None:
         "    open(f'{__file__}.{distributed.rank}', 'w').write(str(error))\n"
         "distributed.barrier()\n"
     )
-    ended = together(script)
+    ended = torchrun(script)
     assert ended.returncode == 0, ended.stderr[-2000:]
     for rank in (0, 1):
         assert Path(f"{script}.{rank}").read_text().startswith("task one: U differs between the processes")
-    assert issubclass(RunError, Exception)

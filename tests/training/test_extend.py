@@ -1,4 +1,4 @@
-"""Runs that grow: what an extended run is equal to, what is kept of the old one, and what a kill can do to either."""
+"""Extended runs: equal to a run on all tasks from the start, the old run unchanged, both safe against kills."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from tasso.training.run_folder import RunFolder
 Point = tuple[Any, str, str]
 POINTS: dict[str, Point] = {
     "before-rename": (Path, "replace", "before"),
-    "after-taking": (RunFolder, "take_checkpoint", "after"),
+    "after-link": (RunFolder, "take_checkpoint", "after"),
     "after-step": (Training, "advance", "after"),
     "after-checkpoint": (RunFolder, "write_checkpoint", "after"),
 }
 
 
-def killed(point: str, number: int, words: list[str]) -> int | None:
-    """Exit code of a process that extends a run and kills itself at an exact place: no waiting and no luck.
+def killed(point: str, number: int, args: list[str]) -> int | None:
+    """Exit code of a process that extends a run and kills itself at an exact point.
 
-    Forked, because starting Python anew takes longer than all the rest.
+    Forked, because starting Python takes longer than everything else.
     """
     owner, name, when = POINTS[point]
     calls = 0
@@ -57,7 +57,7 @@ def killed(point: str, number: int, words: list[str]) -> int | None:
             return result
 
         setattr(owner, name, counted)
-        main(["extend", *words])
+        main(["extend", *args])
 
     process = multiprocessing.get_context("fork").Process(target=extend_and_die)
     process.start()
@@ -67,7 +67,7 @@ def killed(point: str, number: int, words: list[str]) -> int | None:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of three domains, and one for reference. Do not write into them."""
+    """Folders of three domains, and one of reference images. Do not write into them."""
     folder = tmp_path_factory.mktemp("images")
     for domain in ("pets", "food", "flowers", "land"):
         write_folder(folder / domain, domain)
@@ -84,7 +84,7 @@ def options(images: Path, model: str, *names: str, **more: Any) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def whole(images: Path, tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that knew all three tasks from the start."""
+    """A run with all three tasks from the start."""
     out = tmp_path_factory.mktemp("whole") / "run"
     learn(from_dict({**options(images, tiny_model, "pets", "food", "flowers"), "out": str(out)}))
     return out
@@ -107,7 +107,8 @@ def results_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def same_end(one: Path, other: Path) -> None:
+def check_same_end(one: Path, other: Path) -> None:
+    """Same results and same bits in all checkpoints, and no temporary file is left."""
     assert not list(one.rglob("*.tmp"))
     first, second = results_of(one), results_of(other)
     for key in ("tasks", "mtil", "mcil", "alignment", "data", "class_names"):
@@ -126,7 +127,7 @@ def same_end(one: Path, other: Path) -> None:
     {"name": "moe-adapters", "experts": 4, "hidden": 4, "selector_steps": 3, "reference_steps": 3,
      "selector_batch_size": 4, "selector_features": "clip"},
 ])  # fmt: skip
-def test_an_extended_run_ends_as_one_that_knew_all_tasks(
+def test_an_extended_run_ends_like_a_run_on_all_tasks(
     method: dict[str, Any], images: Path, tiny_model: str, tmp_path: Path
 ) -> None:
     for out, names in (("whole", ("pets", "food", "flowers")), ("two", ("pets", "food"))):
@@ -134,19 +135,19 @@ def test_an_extended_run_ends_as_one_that_knew_all_tasks(
     before = contents(tmp_path / "two")
     run = tasso.extend(tmp_path / "two", [f"flowers={images / 'flowers'}"])
     assert run.folder.path == tmp_path / "two+flowers"
-    same_end(run.folder.path, tmp_path / "whole")
-    assert contents(tmp_path / "two") == before, "the finished run stays as it was"
+    check_same_end(run.folder.path, tmp_path / "whole")
+    assert contents(tmp_path / "two") == before, "the finished run is not changed"
 
 
-def test_what_was_measured_before_stays_comparable(two: Path, whole: Path, images: Path, tmp_path: Path) -> None:
+def test_earlier_measurements_stay_comparable(two: Path, whole: Path, images: Path, tmp_path: Path) -> None:
     old = results_of(two)
     new = tasso.extend(two, {"flowers": str(images / "flowers")}, tmp_path / "three").results
     assert new["extends"] == {"run": "run", **{key: old[key] for key in ("tasks", "mtil", "mcil", "per_task")}}
     for before, now in zip(old["mtil"]["matrix"], new["mtil"]["matrix"], strict=False):
-        assert now[:2] == before, "a task's own classes are what they were"
+        assert now[:2] == before, "the classes of a task have not changed"
     steps = [{k: v for k, v in task.items() if k != "evaluation_seconds"} for task in new["per_task"][:2]]
     assert steps == [{k: v for k, v in task.items() if k != "evaluation_seconds"} for task in old["per_task"]]
-    # And once more.
+    # Extended again.
     again = tasso.extend(tmp_path / "three", {"ground": str(images / "land")})
     assert again.folder.path.name == "three+ground"
     assert again.tasks == ["pets", "food", "flowers", "ground"]
@@ -157,18 +158,18 @@ def test_what_was_measured_before_stays_comparable(two: Path, whole: Path, image
 @pytest.mark.parametrize(
     ("point", "number"),
     [
-        ("before-rename", 1),  # while the folder is being made
-        ("before-rename", 3),  # while the models are being taken
-        ("after-taking", 2),  # all models are there, the results are not
+        ("before-rename", 1),  # while the folder is being created
+        ("before-rename", 3),  # while checkpoints are being linked
+        ("after-link", 2),  # all checkpoints are linked, results are not written
         ("after-step", 3),  # a step after a saved one
         ("after-checkpoint", 1),  # learned, not evaluated
     ],
 )
-def test_a_killed_extension_goes_on(
+def test_a_killed_extension_is_resumed(
     point: str, number: int, two: Path, whole: Path, images: Path, tmp_path: Path
 ) -> None:
     before = contents(two)
-    words = [
+    args = [
         str(two),
         "--tasks",
         f"flowers={images / 'flowers'}",
@@ -177,47 +178,49 @@ def test_a_killed_extension_goes_on(
         "--save-every",
         "2",
     ]
-    assert killed(point, number, words) == -signal.SIGKILL
+    assert killed(point, number, args) == -signal.SIGKILL
     assert contents(two) == before
-    main(["extend", *words])
-    same_end(tmp_path / "three", whole)
+    main(["extend", *args])
+    check_same_end(tmp_path / "three", whole)
     assert contents(two) == before
 
 
-def test_a_killed_extension_goes_on_without_the_old_run(two: Path, whole: Path, images: Path, tmp_path: Path) -> None:
-    """Once its models are there, the new folder is a run like any other."""
+def test_a_killed_extension_is_resumed_without_the_old_run(
+    two: Path, whole: Path, images: Path, tmp_path: Path
+) -> None:
+    """Once its checkpoints are linked, the new folder does not need the old one."""
     shutil.copytree(two, tmp_path / "old")
-    words = [str(tmp_path / "old"), "--tasks", f"flowers={images / 'flowers'}", "--out", str(tmp_path / "three")]
-    assert killed("after-step", 3, words) == -signal.SIGKILL
+    args = [str(tmp_path / "old"), "--tasks", f"flowers={images / 'flowers'}", "--out", str(tmp_path / "three")]
+    assert killed("after-step", 3, args) == -signal.SIGKILL
     shutil.rmtree(tmp_path / "old")
     main(["run", "--config", str(tmp_path / "three" / "config.yaml")])
-    same_end(tmp_path / "three", whole)
+    check_same_end(tmp_path / "three", whole)
 
 
-def test_models_that_are_gone_leave_their_row_open(
+def test_rows_of_removed_checkpoints_are_left_open(
     two: Path, whole: Path, images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(two, tmp_path / "old")
     RunFolder(tmp_path / "old").keep_checkpoints("last")
     with caplog.at_level(logging.INFO):
         run = tasso.extend(tmp_path / "old", {"flowers": str(images / "flowers")}, tmp_path / "three")
-    assert "the models after pets are gone" in caplog.text
-    ahead = next(line for line in caplog.messages if "steps:" in line)
-    assert "flowers" in ahead
-    assert "pets" not in ahead, "nothing is learned or tested of a model that is gone"
+    assert "the checkpoints after pets were removed" in caplog.text
+    plan = next(line for line in caplog.messages if "steps:" in line)
+    assert "flowers" in plan
+    assert "pets" not in plan, "a removed model is neither trained nor evaluated"
     expected, found = results_of(whole), run.results
     assert found["mtil"]["matrix"][0] == [*expected["mtil"]["matrix"][0][:2], None]
     assert found["mcil"]["matrix"][0] == [None, None, None]
     for setting in SETTINGS:
         assert found[setting]["matrix"][1:] == expected[setting]["matrix"][1:]
         assert found[setting]["zero_shot"] == expected[setting]["zero_shot"]
-    known, all_known = (results["mtil"]["metrics"] for results in (found, expected))
-    assert {key for key, value in known.items() if value is not None} == {"accuracy", "forgetting", "last"}
-    assert all(value is None or value == all_known[key] for key, value in known.items())
+    mtil, complete = (results["mtil"]["metrics"] for results in (found, expected))
+    assert {key for key, value in mtil.items() if value is not None} == {"accuracy", "forgetting", "last"}
+    assert all(value is None or value == complete[key] for key, value in mtil.items())
     mcil = found["mcil"]["metrics"]
     assert {key for key, value in mcil.items() if value is not None} == {"accuracy", "last"}
-    assert metrics_of_file(tmp_path / "three") == {"mtil": known, "mcil": mcil}
-    # Reports show what is known and leave out the rest.
+    assert metrics_of_file(tmp_path / "three") == {"mtil": mtil, "mcil": mcil}
+    # Reports show known values and leave out unknown ones.
     result = read_run(tmp_path / "three")
     assert math.isnan(result.mcil.matrix[0][0])
     lines = to_csv(matrix_table(result, "mcil")).splitlines()
@@ -230,7 +233,7 @@ def test_models_that_are_gone_leave_their_row_open(
     assert "nan" not in texts
 
 
-def test_unknown_accuracies_are_never_passed_over() -> None:
+def test_metrics_that_need_unknown_accuracies_are_none() -> None:
     matrix: list[list[float | None]] = [[50.0, None, 30.0], [40.0, 60.0, 20.0], [45.0, 55.0, 70.0]]
     found = metrics([10.0, 20.0, 30.0], matrix)
     assert found["forgetting"] == pytest.approx(((50 - 40) + (60 - 55)) / 2)
@@ -238,7 +241,7 @@ def test_unknown_accuracies_are_never_passed_over() -> None:
     assert [found[key] for key in ("zero_shot_degradation", "transfer", "average")] == [None, None, None]
 
 
-def test_a_benchmarks_run_is_extended_too(quick: dict[str, Any], images: Path, tmp_path: Path) -> None:
+def test_a_run_on_a_benchmark_can_be_extended(quick: dict[str, Any], images: Path, tmp_path: Path) -> None:
     old = learn(from_dict(quick))
     run = tasso.extend(str(quick["out"]), [f"pets={images / 'pets'}"])
     assert (run.results["benchmark"], run.tasks) == ("mtil-mini+own", ["dtd", "eurosat", "pets"])
@@ -248,11 +251,11 @@ def test_a_benchmarks_run_is_extended_too(quick: dict[str, Any], images: Path, t
     assert tasso.evaluate(run=run.folder.path)["mcil"] == run.results["mcil"]["matrix"][-1]
 
 
-def test_what_cannot_be_extended(two: Path, images: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_extended(two: Path, images: Path, tmp_path: Path) -> None:
     new = {"flowers": str(images / "flowers")}
     with pytest.raises(RunError, match="not a run folder"):
         tasso.extend(tmp_path, new)
-    with pytest.raises(ConfigError, match=r"has a task 'Food' already; call it otherwise"):
+    with pytest.raises(ConfigError, match=r"has a task 'Food' already; give it another name"):
         tasso.extend(two, {"Food": str(images / "flowers")})
     with pytest.raises(ConfigError, match="is the run itself"):
         tasso.extend(two, new, two)
@@ -260,7 +263,7 @@ def test_what_cannot_be_extended(two: Path, images: Path, tmp_path: Path) -> Non
         tasso.extend(two, new, steps=3)
     shutil.copytree(two, tmp_path / "none")
     RunFolder(tmp_path / "none").keep_checkpoints("none")
-    with pytest.raises(RunError, match=r"02-food\.safetensors is missing, and with it the model to go on from"):
+    with pytest.raises(RunError, match=r"02-food\.safetensors is missing, so there is no model to go on from"):
         tasso.extend(tmp_path / "none", new)
     shutil.copytree(two, tmp_path / "unfinished")
     folder = RunFolder(tmp_path / "unfinished")
@@ -271,7 +274,7 @@ def test_what_cannot_be_extended(two: Path, images: Path, tmp_path: Path) -> Non
     assert not [path for path in two.parent.iterdir() if "+" in path.name]
 
 
-def test_changed_data_of_old_tasks_are_noticed(images: Path, tiny_model: str, tmp_path: Path) -> None:
+def test_changed_data_of_old_tasks_are_an_error(images: Path, tiny_model: str, tmp_path: Path) -> None:
     shutil.copytree(images, tmp_path / "mine")
     out = tmp_path / "run"
     learn(from_dict({**options(tmp_path / "mine", tiny_model, "pets", "food"), "out": str(out)}))
@@ -281,18 +284,18 @@ def test_changed_data_of_old_tasks_are_noticed(images: Path, tiny_model: str, tm
     assert not (tmp_path / "run+flowers").exists()
 
 
-def test_another_extension_does_not_share_a_folder(two: Path, images: Path, tmp_path: Path) -> None:
+def test_another_extension_cannot_use_the_same_folder(two: Path, images: Path, tmp_path: Path) -> None:
     tasso.extend(two, {"flowers": str(images / "flowers")}, tmp_path / "three")
     with pytest.raises(RunError, match=r"was started with tasks = \['pets', 'food', 'flowers'\]"):
         tasso.extend(two, {"ground": str(images / "land")}, tmp_path / "three")
 
 
-def test_a_class_that_is_known_already_is_named(
+def test_classes_that_the_run_has_already_are_named(
     two: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(images / "pets", tmp_path / "more")
     main(["extend", str(two), "--tasks", f"dogs={tmp_path / 'more'}", "--out", str(tmp_path / "three")])
-    said = " ".join(caplog.messages)
-    assert "3 pairs of classes of different tasks have the same name: " in said
-    assert "'husky dog' (pets) and 'husky dog' (dogs)" in said
+    messages = " ".join(caplog.messages)
+    assert "3 pairs of classes of different tasks have the same name: " in messages
+    assert "'husky dog' (pets) and 'husky dog' (dogs)" in messages
     assert "MCIL on own" in capsys.readouterr().out

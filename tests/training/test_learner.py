@@ -1,4 +1,4 @@
-"""Whole runs: the folder they leave, and runs that are killed, stopped, repeated or disturbed."""
+"""Whole runs: the run folder, and runs that are killed, stopped, repeated or given bad input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import tasso
 from tasso.config import from_dict
@@ -27,37 +27,37 @@ from tasso.training.learner import learn
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
-# A child process runs the same options, with one function replaced so that the process dies or is asked to stop at
-# an exact place: a real SIGKILL, no waiting and no luck.
+# A child process runs the same options with some functions wrapped, so that it gets a real SIGKILL or SIGINT at an
+# exact point of the run, independent of timing.
 CHILD = """
 import json, os, signal, sys
 import torch
 torch.set_num_threads(1)
 from pathlib import Path
 from tasso.training import engine, learner
-from tasso.training import run_folder as runs
+from tasso.training import run_folder
 from tasso.cli import main
 point, number = sys.argv[1], int(sys.argv[2])
 calls = 0
-def at(place, then):
+def at(name, act):
     global calls
-    if place == point:
+    if name == point:
         calls += 1
         if calls == number:
-            then()
+            act()
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
-def wrap(owner, name, place, before=None, after=None):
+def wrap(owner, name, point_name, before=None, after=None):
     original = getattr(owner, name)
     def wrapped(*args, **kwargs):
-        if before: at(place, before)
+        if before: at(point_name, before)
         result = original(*args, **kwargs)
-        if after: at(place, after)
+        if after: at(point_name, after)
         return result
     setattr(owner, name, wrapped)
-wrap(runs.RunFolder, "write_state", "after-state", after=die)
-wrap(runs.RunFolder, "write_checkpoint", "after-checkpoint", after=die)
-wrap(runs.RunFolder, "write_results", "before-results", before=die)
+wrap(run_folder.RunFolder, "write_state", "after-state", after=die)
+wrap(run_folder.RunFolder, "write_checkpoint", "after-checkpoint", after=die)
+wrap(run_folder.RunFolder, "write_results", "before-results", before=die)
 wrap(Path, "replace", "before-rename", before=die)
 wrap(engine.Training, "advance", "kill-step", after=die)
 wrap(engine.Training, "advance", "interrupt-step", after=interrupt)
@@ -74,15 +74,15 @@ def run_child(options: dict[str, Any], point: str = "never", number: int = 1) ->
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-def same_run(one: Path, other: Path) -> None:
-    """Both runs ended with the same bits, and nothing half-written is left."""
+def check_same_run(one: Path, other: Path) -> None:
+    """Both runs ended with the same bits, and no temporary file is left."""
     assert not list(one.rglob("*.tmp"))
     results = [json.loads((folder / "results.json").read_text()) for folder in (one, other)]
     for key in ("mtil", "mcil", "alignment"):
         assert results[0][key] == results[1][key]
     for result in results:
-        spent = ("preparing_seconds", "seconds", "evaluation_seconds")
-        assert all(task[key] > 0 for task in result["per_task"] for key in spent), "resumed or not"
+        seconds = ("preparing_seconds", "seconds", "evaluation_seconds")
+        assert all(task[key] > 0 for task in result["per_task"] for key in seconds), "resumed or not"
     files = sorted(path.name for path in (one / "checkpoints").iterdir())
     assert files == sorted(path.name for path in (other / "checkpoints").iterdir())
     assert len(files) == 2
@@ -111,38 +111,38 @@ def uninterrupted(stepwise: dict[str, Any], tmp_path: Path) -> Path:
         ("kill-step", 3),  # one step after a saved one
         ("after-state", 3),  # in the second task
         ("after-checkpoint", 1),  # the task is learned but not yet evaluated
-        ("before-results", 2),  # evaluated, but not yet written down
-        ("before-rename", 1),  # while the folder is being made
+        ("before-results", 2),  # evaluated, but results not yet written
+        ("before-rename", 1),  # while the folder is being created
         ("before-rename", 4),  # in the middle of writing a file
         ("kill-step", 1),  # nothing saved yet
     ],
 )
-def test_killed_run_goes_on_and_ends_with_the_same_bits(
+def test_killed_run_is_resumed_and_ends_with_the_same_bits(
     stepwise: dict[str, Any], uninterrupted: Path, point: str, number: int
 ) -> None:
     killed = run_child(stepwise, point, number)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = run_child(stepwise)
     assert again.returncode == 0, again.stderr
-    same_run(Path(str(stepwise["out"])), uninterrupted)
+    check_same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
-def test_ctrl_c_saves_says_how_to_go_on_and_resumes(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+def test_ctrl_c_saves_the_state_and_says_how_to_resume(stepwise: dict[str, Any], uninterrupted: Path) -> None:
     stopped = run_child({**stepwise, "save_every": None}, "interrupt-step", 9)
     assert stopped.returncode == 130, stopped.stderr
     assert "stopped at step 3 of 6 of eurosat. The same command goes on from there" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     again = run_child({**stepwise, "save_every": None})
     assert "resuming eurosat at step 3" in again.stderr
-    same_run(Path(str(stepwise["out"])), uninterrupted)
+    check_same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
-def test_ctrl_c_in_the_last_step_of_a_task_is_not_lost(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+def test_ctrl_c_in_the_last_step_of_a_task_stops_the_run(stepwise: dict[str, Any], uninterrupted: Path) -> None:
     stopped = run_child(stepwise, "interrupt-step", 6)
     assert stopped.returncode == 130
     assert "stopped after the last step of dtd" in stopped.stderr
     assert run_child(stepwise).returncode == 0
-    same_run(Path(str(stepwise["out"])), uninterrupted)
+    check_same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
 def test_ctrl_c_after_overwrite_does_not_advise_to_overwrite_again(stepwise: dict[str, Any]) -> None:
@@ -151,23 +151,23 @@ def test_ctrl_c_after_overwrite_does_not_advise_to_overwrite_again(stepwise: dic
     assert not RunFolder(Path(str(stepwise["out"]))).read_config().overwrite
 
 
-def test_ctrl_c_during_evaluation_says_how_to_go_on(stepwise: dict[str, Any], uninterrupted: Path) -> None:
+def test_ctrl_c_during_evaluation_says_how_to_resume(stepwise: dict[str, Any], uninterrupted: Path) -> None:
     stopped = run_child(stepwise, "interrupt-evaluation", 2)
     assert stopped.returncode == 130
     assert "stopped; the same command goes on from what is saved" in stopped.stderr
     assert run_child(stepwise).returncode == 0
-    same_run(Path(str(stepwise["out"])), uninterrupted)
+    check_same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
-def test_progress_carries_losses_and_speed(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_shows_losses_and_speed(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
 
     @contextlib.contextmanager
     def recorder(description: str, total: int, done: int = 0) -> Iterator[Any]:
         yield lambda count, note: notes.append(note) if "dtd" in description and "/" in description else None
 
-    monkeypatch.setattr("tasso.training.learner.progress", recorder)
-    monkeypatch.setattr("tasso.training.learner.NOTE_SECONDS", 0.0)
+    monkeypatch.setattr("tasso.training.loop.progress", recorder)
+    monkeypatch.setattr("tasso.training.loop.READ_SECONDS", 0.0)
     learn(from_dict({**quick, "sequence": "dtd"}))
     assert len(notes) == 4
     assert all("ce " in note and "kd " in note and "images/s" in note for note in notes)
@@ -211,7 +211,7 @@ def test_other_options_in_the_same_folder_are_refused(quick: dict[str, Any]) -> 
     assert learn(from_dict({**quick, "seed": 7, "overwrite": True}))["seed"] == 7
 
 
-def test_foreign_folders_are_left_alone(quick: dict[str, Any]) -> None:
+def test_other_folders_are_not_touched(quick: dict[str, Any]) -> None:
     out = Path(str(quick["out"]))
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
@@ -225,7 +225,7 @@ def test_foreign_folders_are_left_alone(quick: dict[str, Any]) -> None:
     assert (out / "thesis.txt").read_text() == "years of work"
 
 
-def test_impossible_places_are_named_before_anything_is_loaded(
+def test_a_file_as_run_folder_is_an_error_before_anything_is_loaded(
     quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasso.training.learner.Learner", None)
@@ -234,7 +234,7 @@ def test_impossible_places_are_named_before_anything_is_loaded(
         learn(from_dict({**quick, "out": str(tmp_path / "file")}))
 
 
-def test_folder_that_cannot_be_made_is_named(quick: dict[str, Any], tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_named(quick: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot make the run folder"):
         learn(from_dict({**quick, "out": str(tmp_path / "file" / "run")}))
@@ -243,13 +243,35 @@ def test_folder_that_cannot_be_made_is_named(quick: dict[str, Any], tmp_path: Pa
 def test_damaged_results_are_named(quick: dict[str, Any]) -> None:
     learn(from_dict(quick))
     file = Path(str(quick["out"])) / "results.json"
-    for content, complaint in (("{", "not valid JSON"), ('{"mtil": {}}', "not the results of a run")):
+    for content, message in (("{", "not valid JSON"), ('{"mtil": {}}', "not the results of a run")):
         file.write_text(content)
-        with pytest.raises(RunError, match=rf"results\.json: {complaint}.*--overwrite"):
+        with pytest.raises(RunError, match=rf"results\.json: {message}.*--overwrite"):
             learn(from_dict(quick))
 
 
-def test_variants_are_told_apart_by_their_labels(quick: dict[str, Any]) -> None:
+@pytest.mark.parametrize("key", ["alignment", "class_names", "data", "templates", "version"])
+def test_run_folders_of_earlier_versions_are_refused(quick: dict[str, Any], key: str) -> None:
+    learn(from_dict(quick))
+    file = Path(str(quick["out"])) / "results.json"
+    results = json.loads(file.read_text())
+    del results[key]
+    file.write_text(json.dumps(results))
+    with pytest.raises(RunError, match=rf"results\.json: .* of this version: '{key}' is missing.*--overwrite"):
+        learn(from_dict(quick))
+
+
+def test_tensor_files_without_our_metadata_are_refused(stepwise: dict[str, Any]) -> None:
+    run_child(stepwise, "after-state", 3)
+    out = Path(str(stepwise["out"]))
+    for file in ("state.safetensors", "checkpoints/01-dtd.safetensors"):
+        content = (out / file).read_bytes()
+        save_file(load_file(out / file), out / file, {"about": "{}"})
+        with pytest.raises(RunError, match=rf"{file}: has no metadata of this version of tasso.*--overwrite"):
+            learn(from_dict(stepwise))
+        (out / file).write_bytes(content)
+
+
+def test_variants_have_different_labels(quick: dict[str, Any]) -> None:
     labels = [
         resolve(from_dict({**quick, "method": method}))[0].label
         for method in ("tasso", {"name": "tasso", "rank": 6, "kd_whole": "l2"}, "finetune")
@@ -258,7 +280,7 @@ def test_variants_are_told_apart_by_their_labels(quick: dict[str, Any]) -> None:
     assert resolve(from_dict({**quick, "method": "tasso", "protocol": "paper"}))[0].label == "TASSO (protocol paper)"
 
 
-def test_prompts_may_hold_any_braces(quick: dict[str, Any]) -> None:
+def test_prompts_may_contain_any_braces(quick: dict[str, Any]) -> None:
     assert learn(from_dict({**quick, "template": "{x} a {} or {} {", "method": "finetune"}))["finished"]
 
 
@@ -286,19 +308,19 @@ def test_unreadable_image_stops_the_run_with_its_name(quick: dict[str, Any], tmp
     from conftest import write_data_set
 
     folder = write_data_set(tmp_path, "dtd", "dtd")
-    (folder / "images" / "train" / "005.png").write_bytes(b"no image")
+    (folder / "images" / "train" / "005.png").write_bytes(b"not an image")
     broken = {**quick, "data_root": str(tmp_path), "sequence": "dtd", "method": "finetune"}
     with pytest.raises(DataError, match=r"005\.png: not a readable image"):
         learn(from_dict(broken))
 
 
 def test_same_seed_same_bits_other_seed_other_bits(quick: dict[str, Any], tmp_path: Path) -> None:
-    ends = []
+    final = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         learn(from_dict({**quick, "seed": seed, "out": str(tmp_path / name)}))
-        ends.append(load_file(tmp_path / name / "checkpoints" / "02-eurosat.safetensors")["visual.proj"])
-    assert torch.equal(ends[0], ends[1])
-    assert not torch.equal(ends[0], ends[2])
+        final.append(load_file(tmp_path / name / "checkpoints" / "02-eurosat.safetensors")["visual.proj"])
+    assert torch.equal(final[0], final[1])
+    assert not torch.equal(final[0], final[2])
 
 
 def test_checkpoint_holds_the_trained_tower_only(quick: dict[str, Any]) -> None:
@@ -326,12 +348,12 @@ def test_classify(quick: dict[str, Any], tmp_path: Path) -> None:
     image = draw(1, 77)
     image.save(tmp_path / "one.png")
     predictions = run.classify([tmp_path / "one.png", image, np.asarray(image)], top=3)
-    assert [len(g) for g in predictions] == [3, 3, 3]
+    assert [len(top) for top in predictions] == [3, 3, 3]
     assert predictions[0] == predictions[1] == predictions[2]
     assert predictions[0][0].probability >= predictions[0][1].probability
-    assert {g.task for g in run.classify(image, task="dtd", top=9)[0]} == {"dtd"}
-    open_words = run.classify(image, classes=["red thing", "blue thing"], top=2)[0]
-    assert sum(g.probability for g in open_words) == pytest.approx(1)
+    assert {p.task for p in run.classify(image, task="dtd", top=9)[0]} == {"dtd"}
+    open_vocabulary = run.classify(image, classes=["red thing", "blue thing"], top=2)[0]
+    assert sum(p.probability for p in open_vocabulary) == pytest.approx(1)
     with pytest.raises(ConfigError, match="no task 'birds'"):
         run.classify(image, task="birds")
     with pytest.raises(DataError, match="not a readable image"):
@@ -360,7 +382,7 @@ def test_bad_devices_are_named() -> None:
         choose_device("cuda:99")
 
 
-def test_environment_is_left_alone(quick: dict[str, Any]) -> None:
+def test_signal_handlers_and_working_directory_are_restored(quick: dict[str, Any]) -> None:
     handler, directory = signal.getsignal(signal.SIGINT), Path.cwd()
     learn(from_dict(quick))
     assert (signal.getsignal(signal.SIGINT), Path.cwd()) == (handler, directory)

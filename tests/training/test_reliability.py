@@ -1,4 +1,4 @@
-"""What docs/reliability.md promises: a full disk, two processes, a loss that is no number, exit codes."""
+"""The promises of docs/reliability.md: full disks, two processes, losses that are not finite, exit codes."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ HALF = ("run", *world.LEARN, "--steps", "3", "--save-every", "1", "--out", "half
 
 @pytest.fixture(scope="module")
 def well(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small world, and a run as `half` would have been if nobody had stopped it."""
-    place = world.build(tmp_path_factory.mktemp("reliable") / "world")
-    assert carried_out((*HALF[:-1], "whole"), place).code == 0
-    return place
+    """The small world, and `whole`: the run `half` without the stop."""
+    folder = world.build(tmp_path_factory.mktemp("reliable") / "world")
+    assert carried_out((*HALF[:-1], "whole"), folder).code == 0
+    return folder
 
 
 @pytest.fixture
 def here(well: Path, tmp_path: Path) -> Path:
-    """A stopped run in its second task, with a state after the first of three steps."""
+    """A copy with a run stopped in its second task, with a resume state after the first of three steps."""
     for part in ("model", "data", "half"):
         shutil.copytree(well / part, tmp_path / part)
     return tmp_path
 
 
-def same_end(one: Path, other: Path) -> None:
-    """Both runs ended with the same bits, and nothing is left of what was being written."""
+def check_same_end(one: Path, other: Path) -> None:
+    """Both runs ended with the same bits, and no temporary file is left."""
     assert not list(one.rglob("*.tmp"))
     first, second = (json.loads((folder / "results.json").read_text()) for folder in (one, other))
     assert first["finished"]
     assert (first["mtil"], first["mcil"], first["alignment"]) == (second["mtil"], second["mcil"], second["alignment"])
     for name in ("01-dtd", "02-eurosat"):
-        ours, theirs = (load_file(folder / f"checkpoints/{name}.safetensors") for folder in (one, other))
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+        tensors, expected = (load_file(folder / f"checkpoints/{name}.safetensors") for folder in (one, other))
+        assert tensors.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[key]) for key, tensor in tensors.items())
 
 
 # -- a full disk -------------------------------------------------------------------------------------------------
 
-# A process of its own that carries out several commands. The system refuses it to write more than so many bytes of any
-# file: as on a full disk, writing begins and then fails.
+# A child process that runs several commands under a limit on the size of files (RLIMIT_FSIZE): as on a full disk,
+# writing begins and then fails.
 LIMITED = """
 import json, resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -86,11 +86,11 @@ print(json.dumps(done))
 """
 
 
-def test_a_full_disk_leaves_the_state_before(well: Path, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_previous_state(well: Path, tmp_path: Path) -> None:
     half = well / "half"
     size = (half / "state.safetensors").stat().st_size
     log = (half / "log.jsonl").stat().st_size
-    attempts = {  # what cannot be written: bytes that are allowed, command
+    attempts = {  # file that cannot be written: limit in bytes, command
         "state.safetensors": (size // 2, HALF),
         "checkpoints/02-eurosat.safetensors": (log + 4000, (*HALF, "--save-every", "1000")),
         "log.jsonl": (log + 10, (*HALF, "--save-every", "1000")),
@@ -107,14 +107,14 @@ def test_a_full_disk_leaves_the_state_before(well: Path, tmp_path: Path) -> None
         assert code == 2, said
         assert f"tasso: half/{file}: cannot be written: File too large" in said
         assert "the same command goes on" in said
-        assert set(changed) <= {"half/log.jsonl"}, "the state before is as it was, and nothing half-written is left"
+        assert set(changed) <= {"half/log.jsonl"}, "the previous state is unchanged, and no temporary file is left"
         for line in (place / "half/log.jsonl").read_text().splitlines():
             json.loads(line)
         assert carried_out(HALF, place).code == 0
-        same_end(place / "half", well / "whole")
+        check_same_end(place / "half", well / "whole")
 
 
-# A disk that is really full: a small one in memory, which only this process sees.
+# A file system that is really full: a small tmpfs in a mount namespace of its own.
 TMPFS = """
 import json, os, shutil, subprocess, sys
 from pathlib import Path
@@ -139,18 +139,18 @@ print(json.dumps([first.code, first.said, first.changed, second.code, second.sai
 
 
 @pytest.mark.skipif(not shutil.which("unshare") or sys.platform != "linux", reason="needs Linux's unshare")
-def test_a_disk_that_is_really_full(well: Path, here: Path, tmp_path: Path) -> None:
+def test_a_tmpfs_that_is_full(well: Path, here: Path, tmp_path: Path) -> None:
     place = here / "inside"
     place.mkdir()
     for part in ("model", "data"):
         (here / part).rename(place / part)
     (here / "half").rename(here / "stopped")
     (place / "half").mkdir()
-    alone = ["unshare", "--mount", "--map-root-user"]
-    probe = [*alone, "mount", "-t", "tmpfs", "none", str(place / "half")]
+    namespace = ["unshare", "--mount", "--map-root-user"]
+    probe = [*namespace, "mount", "-t", "tmpfs", "none", str(place / "half")]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody mount a disk")
-    command = [*alone, sys.executable, "-c", TMPFS, str(Path(__file__).parents[1]), *HALF]
+        pytest.skip("mounting is not allowed here")
+    command = [*namespace, sys.executable, "-c", TMPFS, str(Path(__file__).parents[1]), *HALF]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     code, said, changed, then, more = json.loads(done.stdout.splitlines()[-1])
@@ -159,11 +159,11 @@ def test_a_disk_that_is_really_full(well: Path, here: Path, tmp_path: Path) -> N
     assert "No space left on device" in said
     assert not changed
     assert then == 0, more
-    same_end(here / "finished", well / "whole")
+    check_same_end(here / "finished", well / "whole")
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
-    file = tmp_path / "kept"
+def test_a_file_that_cannot_be_written_is_unchanged(tmp_path: Path) -> None:
+    file = tmp_path / "file"
     file.write_text("before")
 
     def fail(temporary: Path) -> None:
@@ -172,19 +172,19 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="No space"):
         write_atomically(file, fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert file.read_text() == "before"
 
 
 # -- two processes -----------------------------------------------------------------------------------------------
 
-# Says when it has the folder, and then waits for its input to end.
-HOLDING = """
+# Prints a line when it has locked the folder, and then waits for the end of its input.
+LOCKING = """
 import sys
 from tasso.training import learner
 from tasso.cli import main
 def wait(self):
-    print("mine", flush=True)
+    print("locked", flush=True)
     sys.stdin.read()
     raise KeyboardInterrupt
 learner.Learner.run = wait
@@ -192,13 +192,13 @@ main(sys.argv[1:])
 """
 
 
-def test_a_second_process_refuses_and_a_killed_one_is_not_in_the_way(well: Path, here: Path) -> None:
+def test_a_second_process_refuses_and_a_killed_one_leaves_no_lock(well: Path, here: Path) -> None:
     first = subprocess.Popen(
-        [sys.executable, "-c", HOLDING, *HALF], cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LOCKING, *HALF], cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert first.stdout is not None
-        assert first.stdout.readline() == "mine\n"
+        assert first.stdout.readline() == "locked\n"
         second = carried_out(HALF, here)  # this process is the second
         assert second.code == 2
         assert second.message == "tasso: half: another process is working in this run folder"
@@ -207,15 +207,15 @@ def test_a_second_process_refuses_and_a_killed_one_is_not_in_the_way(well: Path,
         first.send_signal(signal.SIGKILL)
         first.communicate()
     assert carried_out(HALF, here).code == 0
-    same_end(here / "half", well / "whole")
+    check_same_end(here / "half", well / "whole")
 
 
-# -- losses that are no numbers ----------------------------------------------------------------------------------
+# -- losses and weights that are not finite ----------------------------------------------------------------------
 
 
 @dataclass
 class Fragile(FineTune):
-    """Fine-tuning whose loss, or whose weights, are no numbers from some step of the second task on."""
+    """Fine-tuning whose loss or weights are NaN from some step of the second task on."""
 
     loss_at: ClassVar[int | None] = None
     weights_at: ClassVar[int | None] = None
@@ -242,7 +242,7 @@ class Fragile(FineTune):
 
 @pytest.fixture
 def fragile(monkeypatch: pytest.MonkeyPatch) -> type[Fragile]:
-    monkeypatch.setitem(METHODS, "fragile", FineTune)  # whatever is put there is taken out again
+    monkeypatch.setitem(METHODS, "fragile", FineTune)  # undone after the test, with what `register` puts there
     register("fragile")(Fragile)
     monkeypatch.setattr(Fragile, "loss_at", None)
     monkeypatch.setattr(Fragile, "weights_at", None)
@@ -261,42 +261,40 @@ def options(well: Path, out: Path) -> dict[str, Any]:
     ("where", "says"),
     [
         ({"loss_at": 3}, r"task 'eurosat', step 4: the loss is not finite \(it was at step 2\): made up is nan"),
-        ({"weights_at": 3}, r"task 'eurosat', step 4: the weights: tensor '\S+' is not finite"),
-        ({"weights_at": 5}, r"task 'eurosat', step 6: the weights: tensor '\S+' is not finite"),  # the very last
+        ({"weights_at": 3}, r"task 'eurosat', step 4: the weights: tensor '\S+' contains inf or NaN"),
+        ({"weights_at": 5}, r"task 'eurosat', step 6: the weights: tensor '\S+' contains inf or NaN"),  # the last step
     ],
 )
-def test_what_is_no_number_is_never_saved(
+def test_inf_and_nan_are_never_saved(
     where: dict[str, int], says: str, well: Path, fragile: type[Fragile], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(
-        "tasso.training.learner.NOTE_SECONDS", float("inf")
-    )  # read where it is saved, however long that takes
+    monkeypatch.setattr("tasso.training.loop.READ_SECONDS", float("inf"))  # the loss is read at saves only
     learn(from_dict(options(well, tmp_path / "whole")))
     for key, value in where.items():
         monkeypatch.setattr(Fragile, key, value)
-    kept = 4 if where == {"weights_at": 5} else 2
+    saved_step = 4 if where == {"weights_at": 5} else 2
     out = tmp_path / "run"
-    with pytest.raises(RunError, match=says + rf".* The state at step {kept} of eurosat is kept in \S+run\. Try"):
+    with pytest.raises(RunError, match=says + rf".* The state at step {saved_step} of eurosat is kept in \S+run\. Try"):
         learn(from_dict(options(well, out)))
     state = load_file(out / "state.safetensors")
-    assert int(state["step"]) == kept
+    assert int(state["step"]) == saved_step
     assert all(bool(torch.isfinite(t).all()) for t in state.values() if t.is_floating_point())
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["01-dtd.safetensors"]
     for key in where:
         monkeypatch.setattr(Fragile, key, None)
-    learn(from_dict(options(well, out)))  # the cause is gone: it goes on from the state that was kept
-    same_end(out, tmp_path / "whole")
+    learn(from_dict(options(well, out)))  # resumes from the saved state
+    check_same_end(out, tmp_path / "whole")
 
 
-def test_what_a_method_keeps_beside_the_model_is_looked_at_too(tiny_clip: Clip, tmp_path: Path) -> None:
+def test_nan_in_the_state_of_a_method_is_not_saved(tiny_clip: Clip, tmp_path: Path) -> None:
     method = SimpleNamespace(name="x", towers="none", lasting_state=lambda: {"experts": torch.tensor([1.0, torch.nan])})
-    with pytest.raises(ModelError, match="the weights: tensor 'method/experts' is not finite"):
+    with pytest.raises(ModelError, match="the weights: tensor 'method/experts' contains inf or NaN"):
         save_checkpoint(tiny_clip, cast(Any, method), RunFolder(tmp_path), 0, "dtd", {})
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_a_learning_rate_that_is_far_too_large_ends_with_a_message(well: Path, tmp_path: Path) -> None:
+def test_a_far_too_large_learning_rate_ends_with_a_message(well: Path, tmp_path: Path) -> None:
     for part in ("model", "data"):
         shutil.copytree(well / part, tmp_path / part)
     outcome = carried_out((*world.RUN, "--lr", "1e30", "--steps", "9", "--save-every", "1"), tmp_path)
@@ -309,9 +307,9 @@ def test_a_learning_rate_that_is_far_too_large_ends_with_a_message(well: Path, t
 # -- the page ----------------------------------------------------------------------------------------------------
 
 
-def test_every_test_that_the_page_names_is_there() -> None:
+def test_every_test_that_the_page_names_exists() -> None:
     root = Path(__file__).parents[2]
-    named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", (root / "docs/reliability.md").read_text(encoding="utf-8"))
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs/reliability.md").read_text(encoding="utf-8"))
     assert len(named) > 10
     for file, name in named:
         assert f"def {name or 'test_'}" in (root / file).read_text(encoding="utf-8"), f"{file}::{name}"
@@ -321,16 +319,16 @@ def test_every_test_that_the_page_names_is_there() -> None:
 
 
 def test_debug_shows_where_an_error_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["metrics", "nowhere.json", "--debug"], ["--debug", "metrics", "nowhere.json"]):
+    for args in (["metrics", "nowhere.json", "--debug"], ["--debug", "metrics", "nowhere.json"]):
         with pytest.raises(SystemExit) as stop:
-            main(words)
+            main(args)
         assert stop.value.code == 2
         said = capsys.readouterr().err
         assert "Traceback" in said
         assert said.strip().endswith("tasso: nowhere.json: no such file")
 
 
-def test_a_fault_of_tasso_is_told_as_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_tasso_is_reported_as_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasso.evaluation.metrics.metrics_of_file", lambda path: {}["matrix"])
     with pytest.raises(SystemExit) as stop:
         main(["metrics", "any.json"])
@@ -340,7 +338,7 @@ def test_a_fault_of_tasso_is_told_as_one(capsys: pytest.CaptureFixture[str], mon
     assert "Traceback" not in said
 
 
-def test_too_little_memory_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasso.evaluation.metrics.metrics_of_file", lambda path: torch.empty(2**60))
     with pytest.raises(SystemExit) as stop:
         main(["metrics", "any.json"])
@@ -348,7 +346,7 @@ def test_too_little_memory_is_told(capsys: pytest.CaptureFixture[str], monkeypat
     assert "out of memory" in capsys.readouterr().err
 
 
-def test_whoever_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
+def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text('{"zero_shot": [1], "matrix": [[2]]}')
     read, write = os.pipe()
     os.close(read)

@@ -1,4 +1,4 @@
-"""Trackers: what they are told can be read back; a missing or failing one is said once and stops nothing."""
+"""Trackers: what is logged can be read back; a missing or failing one is reported once and stops nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from conftest import as_words
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
-from tasso.training import learner
-from tasso.training import trackers as tracking
+from tasso.training import learner, trackers
 from tasso.training.learner import learn
 
 
@@ -39,9 +38,9 @@ def test_tensorboard_gets_what_the_log_and_the_results_have(quick: dict[str, Any
     results = json.loads((out / "results.json").read_text())
     found = scalars(out / "tracking" / "tensorboard")
     for setting in ("mtil", "mcil"):
-        for place, task in enumerate(results["tasks"]):
+        for index, task in enumerate(results["tasks"]):
             rows = [results[setting]["zero_shot"], *results[setting]["matrix"]]
-            expected = [(step, pytest.approx(row[place], abs=1e-4)) for step, row in zip((0, 4, 8), rows, strict=True)]
+            expected = [(step, pytest.approx(row[index], abs=1e-4)) for step, row in zip((0, 4, 8), rows, strict=True)]
             assert found[f"{setting}/{task}"] == expected
         for name, value in results[setting]["metrics"].items():
             assert found[f"{setting}/{name}"] == [(8, pytest.approx(value, abs=1e-4))]
@@ -52,12 +51,12 @@ def test_tensorboard_gets_what_the_log_and_the_results_have(quick: dict[str, Any
         values = {key: value for key, value in event.items() if key not in ("time", "event", "task", "step")}
         assert values
         for name, value in values.items():
-            [(step, told)] = found[f"loss/{event['task']}/{name}"]
-            assert (step, told) == (before + event["step"], pytest.approx(value, rel=1e-5))
+            [(step, logged)] = found[f"loss/{event['task']}/{name}"]
+            assert (step, logged) == (before + event["step"], pytest.approx(value, rel=1e-5))
 
 
 @needs("tensorboard")
-def test_tracking_changes_no_result_and_does_not_make_another_run(quick: dict[str, Any], tmp_path: Path) -> None:
+def test_tracking_changes_neither_results_nor_the_identity_of_a_run(quick: dict[str, Any], tmp_path: Path) -> None:
     plain = learn(from_dict(quick))
     again = learn(from_dict({**quick, "track": "tensorboard"}))  # finished: only read
     assert again["mtil"] == plain["mtil"]
@@ -65,10 +64,10 @@ def test_tracking_changes_no_result_and_does_not_make_another_run(quick: dict[st
     tracked = learn(from_dict({**quick, "track": "tensorboard", "out": str(tmp_path / "tracked")}))
     assert tracked["mtil"] == plain["mtil"]
     learn(from_dict({**quick, "out": str(tmp_path / "tracked"), "overwrite": True}))
-    assert not (tmp_path / "tracked" / "tracking").exists(), "--overwrite leaves nothing of the old run"
+    assert not (tmp_path / "tracked" / "tracking").exists(), "--overwrite removes everything of the old run"
 
 
-def test_a_missing_tracker_is_named_before_anything_is_made(
+def test_a_missing_tracker_is_named_before_anything_is_created(
     quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
@@ -84,7 +83,7 @@ def test_an_unknown_tracker_is_an_error_that_names_the_key(quick: dict[str, Any]
 
 
 class Failing:
-    """A tracker whose n-th call fails; `open` counts as the first."""
+    """A tracker whose calls fail from the n-th on; `open` counts as the first."""
 
     def __init__(self, fails_at: int) -> None:
         self.calls, self.fails_at = 0, fails_at
@@ -92,13 +91,13 @@ class Failing:
     def call(self) -> None:
         self.calls += 1
         if self.calls >= self.fails_at:
-            raise ConnectionError("the server is on holiday")
+            raise ConnectionError("server unavailable")
 
     def open(self, *_: Any) -> Failing:
         self.call()
         return self
 
-    def numbers(self, *_: Any) -> None:
+    def log_scalars(self, *_: Any) -> None:
         self.call()
 
     def close(self, finished: bool) -> None:
@@ -107,63 +106,63 @@ class Failing:
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 4, 7])
-def test_a_failing_tracker_is_told_once_and_stops_nothing(
+def test_a_failing_tracker_is_reported_once_and_stops_nothing(
     quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails_at: int
 ) -> None:
     failing = Failing(fails_at)
-    monkeypatch.setitem(tracking.BACKENDS, "tensorboard", failing.open)
+    monkeypatch.setitem(trackers.BACKENDS, "tensorboard", failing.open)
     monkeypatch.setattr(learner, "check_installed", lambda tracker: None)
     with caplog.at_level(logging.WARNING, logger="tasso"):
         results = learn(from_dict({**quick, "track": "tensorboard"}))
     assert results["finished"]
-    told = [record.getMessage() for record in caplog.records if "track:" in record.getMessage()]
-    assert told == ["track: tensorboard failed and is left alone from here on: the server is on holiday"]
-    assert failing.calls == fails_at, "it is asked no more"
+    warnings = [record.getMessage() for record in caplog.records if "track:" in record.getMessage()]
+    assert warnings == ["track: tensorboard failed and is not used any more: server unavailable"]
+    assert failing.calls == fails_at, "no further calls"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
-def test_numbers_that_are_none_are_not_told(value: Any) -> None:
-    told: list[dict[str, float]] = []
+def test_values_that_are_not_finite_are_not_logged(value: Any) -> None:
+    logged: list[dict[str, float]] = []
 
     class Backend:
-        def numbers(self, values: Any, step: int) -> None:
-            told.append(dict(values))
+        def log_scalars(self, values: Any, step: int) -> None:
+            logged.append(dict(values))
 
         def close(self, finished: bool) -> None: ...
 
-    tracked = tracking.Tracking("tensorboard", Backend)
+    tracked = trackers.Tracking("tensorboard", Backend)
     tracked.metrics({"mtil": {"forgetting": value, "accuracy": 1.0}}, 3)
     tracked.metrics({"mtil": {"forgetting": value}}, 4)
-    assert told == [{"mtil/accuracy": 1.0}]
+    assert logged == [{"mtil/accuracy": 1.0}]
 
 
-def test_a_stopped_run_is_told_as_stopped_and_goes_on(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
+def test_a_stopped_run_is_closed_as_stopped_and_resumed(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
 
     class Backend:
         def __init__(self, *_: Any) -> None:
-            told.append("open")
+            calls.append("open")
 
-        def numbers(self, values: Any, step: int) -> None:
-            told.append(step)
-            if told.count("open") == 1 and step == 4:
+        def log_scalars(self, values: Any, step: int) -> None:
+            calls.append(step)
+            if calls.count("open") == 1 and step == 4:
                 raise KeyboardInterrupt
 
         def close(self, finished: bool) -> None:
-            told.append(finished)
+            calls.append(finished)
 
-    monkeypatch.setitem(tracking.BACKENDS, "tensorboard", Backend)
+    monkeypatch.setitem(trackers.BACKENDS, "tensorboard", Backend)
     monkeypatch.setattr(learner, "check_installed", lambda tracker: None)
     config = from_dict({**quick, "track": "tensorboard"})
     with pytest.raises(KeyboardInterrupt):
         learn(config)
-    assert told == ["open", 0, 4, False]
-    told.clear()
-    told.append("open")  # the second of them goes on
+    assert calls == ["open", 0, 4, False]
+    calls.clear()
+    calls.append("open")  # the second `open` is that of the resumed run
     learn(config)
-    assert told[1] == "open"
-    assert told[-1] is True
-    assert 0 not in told[:-1], "what was told is not told again"
+    assert calls[1] == "open"
+    assert calls[-1] is True
+    assert 0 not in calls[:-1], "values are not logged twice"
 
 
 @needs("mlflow")

@@ -45,11 +45,11 @@ def bench(words: list[str]) -> None:
     if values["json"] and not values["json"].parent.is_dir():
         raise ConfigError(f"json: {values['json']} cannot be written: {values['json'].parent} is not a folder")
     rules = read_budget(values["budget"]) if values["check"] else []
-    beside = {key for key in ("reference", "eager") if values[key] or not what}
+    baselines = {key for key in ("reference", "eager") if values[key] or not what}
     given = only_given(values, BENCH_OPTIONS)
     results = []
     for part in [what] if what else ["step", "images"]:
-        results.append(measure(part, given, quick=values["quick"], classes=values["classes"], beside=beside))
+        results.append(measure(part, given, quick=values["quick"], classes=values["classes"], baselines=baselines))
         show(results[-1])
     if values["json"]:
         write_text(values["json"], json.dumps(results[0] if what else results, indent=1) + "\n")

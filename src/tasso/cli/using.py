@@ -28,7 +28,7 @@ log = logging.getLogger("tasso")
 def classify(words: list[str]) -> None:
     """tasso classify RUN IMAGE …"""
     from tasso.data.images.files import find_images
-    from tasso.evaluation.predict import MEANING
+    from tasso.evaluation.predict import PROBABILITY_NOTE
     from tasso.progress import progress
     from tasso.training.run import Run
 
@@ -53,7 +53,7 @@ def classify(words: list[str]) -> None:
     # where both are the same terminal it waits.
     output, lines, unreadable = sys.stdout, list[str](), 0
     with progress("classifying", len(files)) as advance:
-        for answer in trained.answers(files, among, values["top"], skip=values["unreadable"] == "skip"):
+        for answer in trained.predict_files(files, among, values["top"], skip=values["unreadable"] == "skip"):
             unreadable += bool(answer.error)
             lines += [json.dumps(answer.to_dict(), ensure_ascii=False)] if values["json"] else answer.lines()
             if not output.isatty():
@@ -62,7 +62,7 @@ def classify(words: list[str]) -> None:
             advance(1, "")
     if lines:
         print(*lines, sep="\n")
-    log.info("%s; %s. %s", trained.stage, among, MEANING)
+    log.info("%s; %s. %s", trained.stage, among, PROBABILITY_NOTE)
     if unreadable:
         print(f"tasso: {unreadable} of {len(files)} files could not be read as images", file=sys.stderr)
         sys.exit(1)

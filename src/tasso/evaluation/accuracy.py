@@ -1,5 +1,5 @@
-"""Accuracy rows: each test set is embedded once per model and scored twice, against its own classes (MTIL) and
-against the classes of all tasks (MCIL)."""
+"""Accuracy of a model on every task. Each test set is embedded once and scored against the classes of its own task
+(MTIL) and against the classes of all tasks (MCIL)."""
 
 from __future__ import annotations
 
@@ -18,21 +18,26 @@ from tasso.models.inference import Inference
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Percent correct on every task of the sequence, in its order. None: not measured, and the model is gone."""
+class AccuracyRows:
+    """Accuracy in percent on every task, in sequence order: one row of each accuracy matrix.
+
+    Attributes:
+        mtil: scored against the classes of the image's own task. None: not measured, and the model was removed.
+        mcil: scored against the classes of all tasks. None: as above.
+        alignment: image–text distances per task, if asked for and if there is one text embedding per class.
+    """
 
     mtil: list[float | None]
     mcil: list[float | None]
-    # Distances between images and texts, task by task, if they were asked for and there is one text a class.
     alignment: list[dict[str, Any]] | None = None
 
     def settings(self) -> dict[str, list[float | None]]:
-        """The accuracies by the name of the setting."""
+        """The rows by the name of their setting."""
         return {"mtil": self.mtil, "mcil": self.mcil}
 
 
 def percent_correct(scores: Tensor, labels: Tensor) -> float:
-    """How often the highest score is that of the right class, in percent."""
+    """Share of images, in percent, whose highest score is that of their class. Scores (N, C), labels (N,)."""
     return 100.0 * int((scores.argmax(-1) == labels).sum()) / len(labels)
 
 
@@ -45,20 +50,31 @@ def accuracy_rows(
     on_progress: Callable[[int], Any] = lambda n: None,
     *,
     with_alignment: bool = False,
-) -> Rows:
-    """Score the model on every task in both settings."""
+) -> AccuracyRows:
+    """Evaluate a model on the test images of every task in both settings.
+
+    Args:
+        inference: the model.
+        tasks: tasks with their classes and test labels.
+        pixels: test images per task.
+        templates: prompt templates; tasks may have their own.
+        batch_size: images per forward pass.
+        on_progress: called with the number of images embedded.
+        with_alignment: measure image–text distances too.
+    """
     groups = [task.class_names for task in tasks]
-    prompts = [task.prompts(templates) for task in tasks]
-    rows, distances, offset = Rows([], []), list[dict[str, Any]](), 0
-    for task, images in zip(tasks, pixels, strict=True):
+    task_templates = [task.prompts(templates) for task in tasks]
+    rows, distances = AccuracyRows([], []), list[dict[str, Any]]()
+    offset = 0  # column of the task's first class
+    for task, images, own_templates in zip(tasks, pixels, task_templates, strict=True):
         embedded = inference.embed_all(images, batch_size, on_progress)
-        scores = inference.scores(embedded, groups, prompts)
+        scores = inference.scores(embedded, groups, task_templates)  # (images, classes of all tasks)
         labels = torch.from_numpy(task.test.labels).to(scores.device)
         own = scores[:, offset : offset + len(task.class_names)]
         rows.mtil.append(percent_correct(own, labels))
         rows.mcil.append(percent_correct(scores, labels + offset))
         offset += len(task.class_names)
-        texts = inference.texts(task.class_names, task.prompts(templates)) if with_alignment else None
+        texts = inference.texts(task.class_names, own_templates) if with_alignment else None
         if texts is not None:
             distances.append(alignment(embedded.features, texts, labels))
     return dataclasses.replace(rows, alignment=distances) if distances else rows

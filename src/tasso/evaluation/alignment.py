@@ -1,4 +1,4 @@
-"""How far images lie from the texts of their classes: the distances 1 − cosine, summed up small enough to be kept."""
+"""Image–text alignment: distances 1 − cosine between images and the texts of their classes, as histograms."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ DIGITS = 6
 
 
 def alignment(features: Tensor, texts: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Distances of images, and of the classes' mean images, from the texts of their classes.
+    """Distances of images, and of class prototypes (mean images), from the texts of their classes.
 
     Args:
-        features: unit vectors, one row an image.
-        texts: unit vectors, one row a class.
-        labels: the row of `texts` that each image belongs to.
+        features: unit embeddings of N images, (N, D).
+        texts: unit embeddings of C classes, (C, D).
+        labels: the class of each image, (N,).
     """
-    own = texts[labels]
-    distances = 1 - (features.double() * own.double()).sum(-1)
+    distances = 1 - (features.double() * texts[labels].double()).sum(-1)
     return {**_summary(distances.cpu().numpy()), "prototypes": _prototypes(features, texts, labels)}
 
 
 def _summary(distances: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """Exact quantiles and mean; and the counts of all bins from the first to the last that is not empty."""
-    counts, _ = np.histogram(np.clip(distances, *RANGE), BINS, RANGE)  # rounding may leave the range by a hair
-    used = counts.nonzero()[0]
-    first, last = int(used[0]), int(used[-1])
+    """Exact mean and quantiles, and the histogram from the first to the last bin that is not empty."""
+    counts, _ = np.histogram(np.clip(distances, *RANGE), BINS, RANGE)  # rounding may exceed the range
+    nonempty = counts.nonzero()[0]
+    first, last = int(nonempty[0]), int(nonempty[-1])
     return {
         "count": len(distances),
         "mean": _rounded(distances.mean()),
@@ -43,15 +42,15 @@ def _summary(distances: npt.NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _prototypes(features: Tensor, texts: Tensor, labels: Tensor) -> list[float | None]:
-    """The paper's version: one distance a class, between its text and the mean of its images. None: no image."""
+    """As in the paper: per class, the distance between its text and the mean of its images. None: no images."""
     sums = torch.zeros(texts.shape, dtype=torch.float64, device=features.device)
     sums.index_add_(0, labels, features.double())
     cosines = torch.nn.functional.cosine_similarity(sums, texts.double(), dim=-1)
-    seen = torch.bincount(labels, minlength=len(texts)) > 0
+    counts = torch.bincount(labels, minlength=len(texts))
     return [
-        _rounded(1 - cosine) if there else None for cosine, there in zip(cosines.tolist(), seen.tolist(), strict=True)
+        _rounded(1 - cosine) if count else None for cosine, count in zip(cosines.tolist(), counts.tolist(), strict=True)
     ]
 
 
 def _rounded(value: float) -> float:
-    return round(float(value), DIGITS) + 0.0  # no minus sign on a zero
+    return round(float(value), DIGITS) + 0.0  # turns -0.0 into 0.0

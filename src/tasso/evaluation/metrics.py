@@ -1,8 +1,10 @@
-"""Numbers that sum up a run. `M[i][k]` is the accuracy on task k after learning task i, `b[k]` that of the pretrained
-model, both in sequence order and in percent. No torch here: a matrix from anywhere will do.
+"""Metrics of a run, computed from its accuracy matrix.
 
-A run that was extended may not know some accuracies of its early models (None). A metric that needs one of them is
-None; it is never computed from the others."""
+`matrix[i][k]` is the accuracy on task k after learning task i, `zero_shot[k]` that of the pretrained model, both in
+sequence order and in percent.
+
+In a run that was extended, accuracies of removed models are unknown (None). A metric that needs one of them is None.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from typing import Any
 from tasso.errors import DataError
 from tasso.files import parse_json
 
-LARGEST = 1e300  # whole numbers may be larger than any fraction, and then cannot be computed with; NaN is not below
+LARGEST = 1e300  # JSON integers may exceed the range of floats
 
 Matrix = Sequence[Sequence[float]]
 
@@ -25,16 +27,16 @@ def accuracy(matrix: Matrix) -> float:
 
 
 def forgetting(matrix: Matrix) -> float:
-    """Accuracy when a task had just been learned, less its worst later accuracy; mean over all but the last task.
+    """Accuracy right after learning a task minus its worst later accuracy; mean over all tasks but the last.
 
-    Signed: a task that only got better counts as negative.
+    Negative if tasks only got better.
     """
     tasks = len(matrix)
     return _mean([matrix[k][k] - min(matrix[i][k] for i in range(k + 1, tasks)) for k in range(tasks - 1)])
 
 
 def zero_shot_degradation(zero_shot: Sequence[float], matrix: Matrix) -> float:
-    """Pretrained accuracy on a task, less its worst accuracy before it was learned; mean over all but the first."""
+    """Pretrained accuracy on a task minus its worst one before it is learned; mean over all tasks but the first."""
     return _mean([zero_shot[k] - min(matrix[i][k] for i in range(k)) for k in range(1, len(matrix))])
 
 
@@ -54,16 +56,16 @@ def last(matrix: Matrix) -> float:
 
 
 def metrics(zero_shot: Sequence[float], matrix: Sequence[Sequence[float | None]]) -> dict[str, float | None]:
-    """All of them. With a single task there is nothing to forget or to degrade: None."""
+    """All metrics by name. Those that need several tasks are None for a single one."""
     tasks = len(matrix)
-    # NaN goes through sums, but not through min: what is not known must not be passed over.
+    # `min` would skip a NaN, so every metric is None if any accuracy it needs is unknown.
     filled = [[math.nan if value is None else value for value in row] for row in matrix]
     before = [filled[i][k] for k in range(tasks) for i in range(k)]
-    since = [filled[i][k] for k in range(tasks) for i in range(k, tasks)]
+    after = [filled[i][k] for k in range(tasks) for i in range(k, tasks)]
     several = tasks > 1
     return {
         "accuracy": _if_known(filled[-1], lambda: accuracy(filled)),
-        "forgetting": _if_known(since, lambda: forgetting(filled)) if several else None,
+        "forgetting": _if_known(after, lambda: forgetting(filled)) if several else None,
         "zero_shot_degradation": _if_known(before, lambda: zero_shot_degradation(zero_shot, filled))
         if several
         else None,
@@ -74,6 +76,7 @@ def metrics(zero_shot: Sequence[float], matrix: Sequence[Sequence[float | None]]
 
 
 def _if_known(needed: Sequence[float], compute: Callable[[], float]) -> float | None:
+    """The metric, or None if one of the accuracies it needs is NaN."""
     return None if any(math.isnan(value) for value in needed) else compute()
 
 
@@ -99,7 +102,7 @@ def metrics_of_file(path: Path) -> dict[str, Any]:
 
 
 def _checked(part: Any, where: str) -> dict[str, float | None]:
-    """Metrics of one setting, after its shape has been checked."""
+    """Metrics of one setting, after checking that it is a matrix of numbers."""
     if not isinstance(part, dict):
         raise DataError(f"{where}: expected an object with 'zero_shot' and 'matrix'")
     zero_shot, matrix = part.get("zero_shot"), part.get("matrix")

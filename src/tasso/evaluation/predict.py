@@ -1,4 +1,4 @@
-"""What a model says about images: the likeliest of some classes, with probabilities."""
+"""Predictions for images: the classes with the highest probabilities among given candidates."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tasso.models.inference import Inference
 
 BATCH = 64
 
-MEANING = (
-    "The probabilities are a softmax over these classes alone, so they add up to 100 %. An image of something else is "
-    "shared out among them all the same."
+PROBABILITY_NOTE = (
+    "The probabilities are a softmax over these classes alone, so they add up to 100 %, also for an image that shows "
+    "none of them."
 )
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One guess about one image.
+    """A class and its probability for one image.
 
     Attributes:
         class_name: the class.
-        task: the task that it belongs to; empty for classes that the caller named.
-        probability: 0 … 1, over the classes that there were to choose from.
+        task: the task that the class belongs to; empty for class names given by the caller.
+        probability: 0 … 1, a softmax over the candidates.
     """
 
     class_name: str
@@ -49,7 +49,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Classes to choose from, task by task; names that the caller gave belong to no task."""
+    """The classes to choose from.
+
+    Attributes:
+        groups: class names per task.
+        tasks: the name of each group's task; empty for class names given by the caller.
+    """
 
     groups: tuple[tuple[str, ...], ...]
     tasks: tuple[str, ...]
@@ -62,15 +67,15 @@ class Candidates:
         return f"{classes} of {'task ' + self.tasks[0] if len(self.tasks) == 1 else f'{len(self.tasks)} tasks'}"
 
 
-def candidates(
-    learned: Mapping[str, Sequence[str]], task: str | None = None, classes: Sequence[str] | None = None
+def select_candidates(
+    class_names: Mapping[str, Sequence[str]], task: str | None = None, classes: Sequence[str] | None = None
 ) -> Candidates:
-    """The classes of one task, of all tasks, or those named.
+    """The classes of one task, of all tasks, or any others by name.
 
     Args:
-        learned: class names by task.
-        task: only this one.
-        classes: any names instead.
+        class_names: the run's class names by task.
+        task: only the classes of this task.
+        classes: these class names instead (open vocabulary).
     """
     if classes is not None:
         if task is not None:
@@ -79,53 +84,54 @@ def candidates(
         if not names:
             raise ConfigError("classes: give at least one class name")
         return Candidates((names,), ("",))
-    if task is not None and task not in learned:
-        raise ConfigError(f"task: this run has no task {task!r}. Tasks: {', '.join(learned)}")
-    chosen = (task,) if task is not None else tuple(learned)
-    return Candidates(tuple(tuple(learned[name]) for name in chosen), chosen)
+    if task is not None and task not in class_names:
+        raise ConfigError(f"task: this run has no task {task!r}. Tasks: {', '.join(class_names)}")
+    tasks = (task,) if task is not None else tuple(class_names)
+    return Candidates(tuple(tuple(class_names[name]) for name in tasks), tasks)
 
 
 class Predictor:
-    """A model with its prompts, and those that single tasks have for themselves."""
+    """A model with its prompt templates."""
 
     def __init__(
-        self, inference: Inference, templates: Sequence[str], own: Mapping[str, Sequence[str]] | None = None
+        self, inference: Inference, templates: Sequence[str], task_templates: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        self.inference, self.templates, self.own = inference, tuple(templates), dict(own or {})
+        """`task_templates`: templates of tasks that have their own."""
+        self.inference, self.templates, self.task_templates = inference, tuple(templates), dict(task_templates or {})
 
-    def predict(self, images: Sequence[Array], among: Candidates, top: int = 1) -> list[list[Prediction]]:
-        """The `top` likeliest classes of each image, the likeliest first."""
+    def predict(self, images: Sequence[Array], candidates: Candidates, top: int = 1) -> list[list[Prediction]]:
+        """The `top` classes of each image (height × width × 3 bytes), the most probable first."""
         if top < 1:
             raise ConfigError(f"top: must be at least 1, not {top}")
-        size = 1 if self.inference.shares_decisions else BATCH
-        parts = [images[start : start + size] for start in range(0, len(images), size)]
-        return [guess for part in parts for guess in self._predict_batch(part, among, top)]
+        size = 1 if self.inference.batch_dependent else BATCH
+        batches = [images[start : start + size] for start in range(0, len(images), size)]
+        return [predictions for batch in batches for predictions in self._predict_batch(batch, candidates, top)]
 
-    def _predict_batch(self, images: Sequence[Array], among: Candidates, top: int) -> list[list[Prediction]]:
-        names = [name for group in among.groups for name in group]
-        owners = [task for task, group in zip(among.tasks, among.groups, strict=True) for _ in group]
-        seen = torch.cat([self._view(image) for image in images])
-        templates = [self.own.get(task, self.templates) for task in among.tasks]
-        scores = self.inference.scores(self.inference.embed(seen), among.groups, templates)
-        probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)
+    def _predict_batch(self, images: Sequence[Array], candidates: Candidates, top: int) -> list[list[Prediction]]:
+        names = [name for group in candidates.groups for name in group]
+        tasks = [task for task, group in zip(candidates.tasks, candidates.groups, strict=True) for _ in group]
+        pixels = torch.cat([self._preprocess(image) for image in images])
+        templates = [self.task_templates.get(task, self.templates) for task in candidates.tasks]
+        scores = self.inference.scores(self.inference.embed(pixels), candidates.groups, templates)
+        probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)  # (images, candidates)
         if not bool(torch.isfinite(probabilities).all()):
-            raise ModelError("the model's scores are not numbers; are its weights damaged?")
+            raise ModelError("the model's scores contain inf or NaN; are its weights damaged?")
         best = probabilities.topk(min(top, len(names)))
         return [
-            [Prediction(names[place], owners[place], value) for value, place in zip(values, places, strict=True)]
-            for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            [Prediction(names[index], tasks[index], value) for value, index in zip(values, indices, strict=True)]
+            for values, indices in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
-    def _view(self, image: Array) -> Tensor:
-        """One image as evaluation sees it."""
+    def _preprocess(self, image: Array) -> Tensor:
+        """One image in the evaluation view, (1, 3, size, size)."""
         clip = self.inference.clip
         pixels = torch.from_numpy(image).permute(2, 0, 1)[None].to(clip.device)
         return normalise(resize_and_centre(pixels, clip.preprocess), clip.preprocess)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of one file: predictions, or why there are none."""
+class FilePredictions:
+    """Predictions for one file, or the reason why it could not be read."""
 
     file: Path
     predictions: tuple[Prediction, ...] = ()
@@ -135,19 +141,30 @@ class Answer:
         """For one line of JSON."""
         if self.error:
             return {"image": str(self.file), "error": self.error}
-        return {"image": str(self.file), "predictions": [guess.to_dict() for guess in self.predictions]}
+        return {"image": str(self.file), "predictions": [prediction.to_dict() for prediction in self.predictions]}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """For printing."""
         if self.error:
             return [str(self.file), f"  {self.error}"]
-        return [str(self.file), *(f"  {guess}" for guess in self.predictions)]
+        return [str(self.file), *(f"  {prediction}" for prediction in self.predictions)]
 
 
-def answers(
-    predictor: Predictor, files: Sequence[Path], among: Candidates, top: int, pool: ThreadPoolExecutor, *, skip: bool
-) -> Iterator[Answer]:
-    """One answer a file, in their order, batch by batch. A file that is no image is an error, or skipped."""
+def predict_files(
+    predictor: Predictor,
+    files: Sequence[Path],
+    candidates: Candidates,
+    top: int,
+    pool: ThreadPoolExecutor,
+    *,
+    skip: bool,
+) -> Iterator[FilePredictions]:
+    """Predictions per file, in the order of files, read and classified in batches.
+
+    Args:
+        pool: threads that decode images.
+        skip: report unreadable files in the result instead of raising a DataError.
+    """
 
     def read(file: Path) -> Array | DataError:
         try:
@@ -157,13 +174,13 @@ def answers(
 
     for start in range(0, len(files), BATCH):
         batch = files[start : start + BATCH]
-        read_now = list(pool.map(read, batch))
-        images = [image for image in read_now if not isinstance(image, DataError)]
-        predictions = iter(predictor.predict(images, among, top) if images else [])
-        for file, image in zip(batch, read_now, strict=True):
+        decoded = list(pool.map(read, batch))
+        images = [image for image in decoded if not isinstance(image, DataError)]
+        predictions = iter(predictor.predict(images, candidates, top) if images else [])
+        for file, image in zip(batch, decoded, strict=True):
             if not isinstance(image, DataError):
-                yield Answer(file, tuple(next(predictions)))
+                yield FilePredictions(file, tuple(next(predictions)))
             elif skip:
-                yield Answer(file, error=str(image).removeprefix(f"{file}: "))
+                yield FilePredictions(file, error=str(image).removeprefix(f"{file}: "))
             else:
                 raise image

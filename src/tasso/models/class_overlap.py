@@ -1,4 +1,4 @@
-"""Classes of different tasks that a model cannot tell apart, because their names are the same or mean the same."""
+"""Classes of different tasks whose names, or whose text embeddings, are (nearly) the same."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tasso.models.clip import Clip
 
 log = logging.getLogger("tasso")
 
-# Above it, two prompts are told apart by next to nothing. With nano, the prompts of all classes of different tasks
-# stay below it, in atlas (0.67 at most) and in mtil-mini (0.73 at most).
+# Cosine between prompts above which two classes are reported. With nano, classes of different tasks reach 0.67 in
+# atlas and 0.73 in mtil-mini.
 THRESHOLD = 0.95
-SHOWN = 10
+MAX_REPORTED = 10
 
 
 @dataclass(frozen=True)
-class Pair:
+class ClassPair:
     """Two classes of different tasks, the earlier task's first."""
 
     task: str
@@ -30,50 +30,52 @@ class Pair:
     cosine: float
 
     @property
-    def same(self) -> bool:
-        """Is it the same name?"""
-        return plain(self.class_name) == plain(self.other_name)
+    def same_name(self) -> bool:
+        """True if the names differ at most in case, hyphens, underscores and spaces."""
+        return normalised(self.class_name) == normalised(self.other_name)
 
     def __str__(self) -> str:
         names = f"{self.class_name!r} ({self.task}) and {self.other_name!r} ({self.other_task})"
-        return names if self.same else f"{names}, cosine {self.cosine:.3f}"
+        return names if self.same_name else f"{names}, cosine {self.cosine:.3f}"
 
 
-def plain(name: str) -> str:
-    """A name without what makes no difference."""
+def normalised(name: str) -> str:
+    """A class name in lower case, with single spaces for hyphens, underscores and runs of spaces."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def similar_classes(
     clip: Clip, tasks: Sequence[Task], templates: Sequence[str], threshold: float = THRESHOLD
-) -> list[Pair]:
-    """Pairs of classes of different tasks with the same name, or with prompts closer than the threshold; the closest
-    first."""
+) -> list[ClassPair]:
+    """Pairs of classes of different tasks with the same name, or with a cosine of at least `threshold`.
+
+    Equal names come first, then the largest cosines.
+    """
     texts = [clip.class_embeddings(task.class_names, task.prompts(templates)) for task in tasks]
     pairs = []
-    for number, task in enumerate(tasks):
-        for before, earlier in enumerate(tasks[:number]):
-            cosines = texts[before] @ texts[number].mT
+    for later_index, task in enumerate(tasks):
+        for earlier_index, earlier in enumerate(tasks[:later_index]):
+            cosines = texts[earlier_index] @ texts[later_index].mT  # (C_earlier, C_later)
             close = cosines >= threshold
             for i, name in enumerate(earlier.class_names):
                 for j, other in enumerate(task.class_names):
-                    close[i, j] |= plain(name) == plain(other)
+                    close[i, j] |= normalised(name) == normalised(other)
             for i, j in torch.nonzero(close).tolist():
                 cosine = float(cosines[i, j])
-                pairs.append(Pair(earlier.name, earlier.class_names[i], task.name, task.class_names[j], cosine))
-    return sorted(pairs, key=lambda pair: (not pair.same, -pair.cosine))
+                pairs.append(ClassPair(earlier.name, earlier.class_names[i], task.name, task.class_names[j], cosine))
+    return sorted(pairs, key=lambda pair: (not pair.same_name, -pair.cosine))
 
 
-def warn_of_similar_classes(clip: Clip, tasks: Sequence[Task], templates: Sequence[str]) -> list[Pair]:
-    """Say which classes may be meant twice, before anything is learned."""
+def warn_of_similar_classes(clip: Clip, tasks: Sequence[Task], templates: Sequence[str]) -> list[ClassPair]:
+    """Log a warning for pairs of classes that may be duplicates, before anything is learned."""
     pairs = similar_classes(clip, tasks, templates)
-    for same, text in ((True, "have the same name"), (False, "mean nearly the same to this model")):
-        some = [pair for pair in pairs if pair.same == same]
-        if some:
-            more = f"; and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
+    for same_name, problem in ((True, "have the same name"), (False, "have nearly the same text embedding")):
+        found = [pair for pair in pairs if pair.same_name == same_name]
+        if found:
+            more = f"; and {len(found) - MAX_REPORTED} more" if len(found) > MAX_REPORTED else ""
             log.warning(
                 "%d pairs of classes of different tasks %s: %s%s. Scored against all tasks (MCIL), an image of one "
-                "can be taken for the other; name them apart in a names file if they are different things",
-                len(some), text, "; ".join(map(str, some[:SHOWN])), more,
+                "can be taken for the other; give them different names in a names file if they are different things",
+                len(found), problem, "; ".join(map(str, found[:MAX_REPORTED])), more,
             )  # fmt: skip
     return pairs

@@ -1,4 +1,4 @@
-"""An open_clip model seen as an image encoder, a text encoder and cached class embeddings."""
+"""`Clip`: an open_clip model as an image encoder, a text encoder and cached class embeddings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tasso.data.images.transforms import Preprocess
 from tasso.distributed import SINGLE_PROCESS, Distributed
 from tasso.errors import ModelError
-from tasso.models.mixed_precision import Forward, cast, run_in
+from tasso.models.mixed_precision import Forward, autocast_forward, cast_weights
 from tasso.models.towers import embed_images, embed_tokens, without_padding
 
 TEXT_CHUNK = 512
@@ -24,7 +24,7 @@ TEXT_CHUNK = 512
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """How to build the model again: a name and where its weights come from."""
+    """What it takes to build the model again: its name and where its weights come from."""
 
     model: str
     pretrained: str | None = None
@@ -34,10 +34,10 @@ class ModelSpec:
 
 
 class Clip:
-    """A CLIP model with what is needed to look at images and to name classes.
+    """A CLIP model with its tokenizer and preprocessing.
 
-    All embeddings it returns are float32 and of unit length. While training, towers may run in bfloat16 (`precision`);
-    texts that are encoded once and then kept are encoded in float32.
+    All embeddings are float32 and of unit length, shape (N, D). Towers may run in bfloat16 (`precision`); class
+    embeddings, which are cached, are always computed in float32.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Clip:
         self.model, self.tokenizer, self.preprocess, self.spec = model, tokenizer, preprocess, spec
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
-        # While training only: evaluation has batches of any size, each of which would be compiled anew.
+        # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
         self.compiled = False
         self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
         self._class_embeddings: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = {}
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model's parameters."""
         return next(self.model.parameters()).device
 
     @property
@@ -79,11 +79,11 @@ class Clip:
 
     @cached_property
     def dim(self) -> int:
-        """Length of an embedding."""
+        """D, the length of an embedding."""
         return int(self.encode_texts(["a"]).shape[-1])
 
     def to(self, device: torch.device | str, precision: torch.dtype | None = None) -> Clip:
-        """Move the model; optionally set the precision of the image tower."""
+        """Move the model to a device; optionally set the precision in which its towers run."""
         self.model.to(device)
         self.precision = precision or self.precision
         self.clear_text_cache()
@@ -109,7 +109,7 @@ class Clip:
         return encode(embed_images, self.visual, pixels, self.precision, compiled)
 
     def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of tensors of changing shapes, compiled where the towers are."""
+        """The function, compiled for dynamic shapes if the towers are compiled."""
         return compiled_once(function, dynamic=None) if self.compiled else function
 
     def frozen_image_encoder(self) -> FrozenImageEncoder:
@@ -117,15 +117,15 @@ class Clip:
         return FrozenImageEncoder(self.visual, self.precision, self.compiled, self.distributed)
 
     def copy(self) -> Clip:
-        """The model as it is now, for use while this one changes."""
-        twin = Clip(
+        """A deep copy of the model with its current weights."""
+        clone = Clip(
             copy.deepcopy(self.model), self.tokenizer, self.preprocess, self.spec, self.architecture, self.vocabulary
         )
-        twin.precision = self.precision
-        return twin
+        clone.precision = self.precision
+        return clone
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit embeddings of texts in float32, without gradient."""
+        """Unit embeddings of N texts, (N, D), computed in float32 without gradient."""
         training = self.model.training
         self.model.eval()
         with torch.no_grad():
@@ -136,34 +136,38 @@ class Clip:
         return torch.cat(parts)
 
     def tokenise(self, texts: Sequence[str]) -> Tensor:
-        """Tokens of texts, on the model's device, without padding that no text needs."""
+        """Token ids of N texts, (N, L), on the model's device; padding behind the longest text is cut off."""
         return without_padding(self.model, self.tokenizer(list(texts))).to(self.device)
 
     def encode_tokens(self, tokens: Tensor) -> Tensor:
-        """Unit embeddings of tokenised texts, with gradient and at the model's precision: for training."""
+        """Unit embeddings, (N, D), of token ids (N, L), with gradient and in the model's precision: for training."""
         return encode(embed_tokens, self.model, tokens, self.precision, self.compiled and torch.is_grad_enabled())
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
-        """One unit embedding a class: the mean over the templates. Computed once, until `clear_text_cache`."""
+        """One unit embedding per class, (C, D): the mean over the templates. Cached until `clear_text_cache`."""
         key = (tuple(class_names), tuple(templates))
         if key not in self._class_embeddings:
             self._class_embeddings[key] = self.encode_classes(class_names, templates)
         return self._class_embeddings[key]
 
     def encode_classes(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
-        """As `class_embeddings`, computed now."""
+        """As `class_embeddings`, without the cache."""
         return mean_of_templates(self.encode_texts(prompts(class_names, templates)), len(templates))
 
     def clear_text_cache(self) -> None:
-        """Drop kept class embeddings: the text tower has changed or moved."""
+        """Drop cached class embeddings. To be called when the text tower has changed or moved."""
         self._class_embeddings.clear()
 
     def state(self, towers: str) -> dict[str, Tensor]:
-        """The towers' tensors (parameters and buffers), as they are."""
+        """Parameters and buffers of the towers (`visual`, `both` or `none`); not copied."""
         return {name: tensor.detach() for name, tensor in self.model.state_dict().items() if _belongs(name, towers)}
 
     def load_state(self, state: dict[str, Tensor], where: str) -> None:
-        """Put back what `state` gave; every tensor must belong to the model and have its shape."""
+        """Load what `state` returned.
+
+        Raises:
+            ModelError: a tensor does not belong to the model, has another shape or kind, or contains inf or NaN.
+        """
         own = self.model.state_dict()
         for name, tensor in state.items():
             if name not in own:
@@ -172,14 +176,14 @@ class Clip:
                 shapes = f"{tuple(tensor.shape)} instead of {tuple(own[name].shape)}"
                 raise ModelError(f"{where}: tensor {name!r} has shape {shapes}: not a checkpoint of {self.spec}")
             if own[name].is_floating_point() != tensor.is_floating_point():
-                raise ModelError(f"{where}: tensor {name!r} has numbers of another type: {tensor.dtype}")
+                raise ModelError(f"{where}: tensor {name!r} is {tensor.dtype} instead of {own[name].dtype}")
         check_finite(state, where)
         self.model.load_state_dict(state, strict=False)
         if not all(name.startswith("visual.") for name in state):
             self.clear_text_cache()
 
     def count_parameters(self) -> dict[str, int]:
-        """How many numbers the model is made of."""
+        """Number of parameters: `total`, `image_tower`, `text_tower`."""
         image = sum(p.numel() for p in self.visual.parameters())
         total = sum(p.numel() for p in self.model.parameters())
         return {"total": total, "image_tower": image, "text_tower": total - image}
@@ -199,7 +203,7 @@ class FrozenImageEncoder:
         self.precision, self.compiled, self.distributed = precision, compiled, distributed
         self.stream: torch.cuda.Stream | None = None
         if precision != torch.float32:
-            cast(self.tower, precision)  # what autocast would make of these weights in every step, made once
+            cast_weights(self.tower, precision)  # once, instead of by autocast in every step
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings of normalised images, without gradient; of those of all processes that share a batch."""
@@ -229,20 +233,20 @@ class FrozenImageEncoder:
 
 @cache
 def compiled_once(function: Callable[..., Any], dynamic: bool | None = False) -> Callable[..., Any]:
-    """One compiled function for all inputs of one shape: a new task's teacher needs no compilation of its own.
+    """`torch.compile`, once per function: the teachers of later tasks share the compiled code of the first.
 
-    Made when it is first wanted: the compiler takes seconds to import.
+    Compiled when first needed, because importing the compiler takes seconds.
     """
     return torch.compile(function, dynamic=dynamic)
 
 
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
-    """Every class name in every template, the templates of one class side by side."""
+    """Every class name in every template: C × T texts, those of one class next to each other."""
     return [template.replace("{}", name) for name in class_names for template in templates]
 
 
 def mean_of_templates(embeddings: Tensor, templates: int) -> Tensor:
-    """One unit embedding a class from those of its prompts."""
+    """One unit embedding per class, (C, D), from those of its prompts, (C × templates, D)."""
     if templates == 1:
         return embeddings
     return F.normalize(embeddings.view(-1, templates, embeddings.shape[-1]).mean(1), dim=-1)
@@ -255,14 +259,14 @@ def _belongs(name: str, towers: str) -> bool:
 def encode(
     forward: Forward, module: nn.Module, inputs: Tensor, precision: torch.dtype, compiled: bool = False
 ) -> Tensor:
-    """Embeddings from a tower, under autocast where asked, then float32 and of unit length."""
+    """Run a tower in the given precision; returns unit embeddings in float32, (N, D)."""
     run: Forward = compiled_once(forward) if compiled else forward
-    features = run(module, inputs) if precision == torch.float32 else run_in(precision, run, module, inputs)
+    features = run(module, inputs) if precision == torch.float32 else autocast_forward(run, module, inputs, precision)
     return F.normalize(features.float(), dim=-1)
 
 
 def check_finite(state: Mapping[str, Tensor], where: str) -> None:
-    """Raise a ModelError that names the first tensor with NaN or inf in it."""
+    """Raise a ModelError that names the first tensor that contains inf or NaN."""
     for name, tensor in state.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{where}: tensor {name!r} contains inf or NaN")

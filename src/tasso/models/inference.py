@@ -1,4 +1,4 @@
-"""How images are compared with classes. Plain CLIP here; a method that needs more brings its own."""
+"""How images are scored against classes: plain CLIP here; methods that need more subclass `Inference`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ Templates = Sequence[str] | Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Embedded:
-    """Images as a model sees them."""
+    """Embedded images.
+
+    Attributes:
+        features: unit embeddings, (N, D).
+        routes: for models with several paths (experts), the path that each image took, (N,); None if there is one.
+    """
 
     features: Tensor
-    # For models that treat images differently: which way each one went. None: there is only one way.
     routes: Tensor | None = None
 
     @staticmethod
-    def join(parts: Sequence[Embedded]) -> Embedded:
-        """All of them in one."""
+    def cat(parts: Sequence[Embedded]) -> Embedded:
+        """Concatenate batches."""
         routes = [part.routes for part in parts if part.routes is not None]
         return Embedded(torch.cat([part.features for part in parts]), torch.cat(routes) if routes else None)
 
 
-def for_each(groups: Sequence[Sequence[str]], templates: Templates) -> list[tuple[str, ...]]:
-    """The prompts of each group, if they are not the same for all."""
+def templates_per_group(groups: Sequence[Sequence[str]], templates: Templates) -> list[tuple[str, ...]]:
+    """The templates of each group of classes, whether they are given once for all or per group."""
     shared = [template for template in templates if isinstance(template, str)]
     if shared or not templates:
         return [tuple(shared)] * len(groups)
@@ -42,18 +46,18 @@ def for_each(groups: Sequence[Sequence[str]], templates: Templates) -> list[tupl
 
 
 class Inference:
-    """The cosine of an image's embedding with that of each class text."""
+    """Scores are cosines between image embeddings and class embeddings."""
 
     def __init__(self, clip: Clip) -> None:
         self.clip = clip
 
     @property
-    def shares_decisions(self) -> bool:
-        """Does what it says about an image depend on the others of its batch?"""
+    def batch_dependent(self) -> bool:
+        """True if the scores of an image depend on the other images of its batch."""
         return False
 
     def embed(self, pixels: Tensor) -> Embedded:
-        """Images (normalised pixels), as the model is now; no gradient."""
+        """Embed normalised pixels (B, 3, H, W), without gradient."""
         self.clip.model.eval()
         with torch.no_grad():
             return Embedded(self.clip.encode_images(pixels))
@@ -61,35 +65,40 @@ class Inference:
     def embed_all(
         self, pixels: Pixels, batch_size: int = EMBED_BATCH, on_progress: Callable[[int], Any] = lambda count: None
     ) -> Embedded:
-        """All images of a set in the evaluation view, batch by batch."""
+        """Embed all images of a set in the evaluation view. Ranks take batches in turn; every rank gets all."""
         distributed = self.clip.distributed
         parts = []
         for number, start in enumerate(range(0, len(pixels), batch_size)):
             indices = np.arange(start, min(start + batch_size, len(pixels)))
-            mine = number % distributed.world_size == distributed.rank
-            parts.append(self.embed(pixels.eval_view(indices)) if mine else self.blank(len(indices)))
+            is_own = number % distributed.world_size == distributed.rank
+            parts.append(self.embed(pixels.eval_view(indices)) if is_own else self.empty(len(indices)))
             on_progress(len(indices))
-        for number, part in enumerate(parts):  # processes take batches in turn and tell each other
-            distributed.broadcast(part.features, number % distributed.world_size)
+        for number, part in enumerate(parts):
+            src = number % distributed.world_size
+            distributed.broadcast(part.features, src)
             if part.routes is not None:
-                distributed.broadcast(part.routes, number % distributed.world_size)
-        return Embedded.join(parts)
+                distributed.broadcast(part.routes, src)
+        return Embedded.cat(parts)
 
-    def blank(self, count: int) -> Embedded:
-        """Room for so many images that another process embeds."""
+    def empty(self, count: int) -> Embedded:
+        """Uninitialised tensors for a batch that another rank embeds."""
         return Embedded(torch.empty(count, self.clip.dim, device=self.clip.device))
 
     def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
-        """One row an image, one column a class; the larger, the likelier.
+        """Scores of N images for all C classes of all groups.
 
         Args:
-            groups: class names, task by task; the columns are in their order.
-            templates: prompts that the names are put into, the same for all or a list of them for each group.
+            images: N embedded images.
+            groups: class names per task; the columns of the result are in their order.
+            templates: prompt templates, one list for all groups or one list per group.
+
+        Returns:
+            (N, C); the highest score of a row is the prediction.
         """
-        each = zip(groups, for_each(groups, templates), strict=True)
-        texts = torch.cat([self.clip.class_embeddings(names, prompts) for names, prompts in each])
+        pairs = zip(groups, templates_per_group(groups, templates), strict=True)
+        texts = torch.cat([self.clip.class_embeddings(names, own) for names, own in pairs])
         return images.features @ texts.mT
 
     def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
-        """One unit vector a class, in the space of the images; None where a class has more than one of them."""
+        """Unit embeddings of C classes, (C, D); None if a class has more than one."""
         return self.clip.class_embeddings(names, templates)

@@ -1,4 +1,4 @@
-"""Models from where they are: the shipped `nano`, open_clip's names and tags, folders and weight files."""
+"""Load models: the shipped `nano`, open_clip names and tags, open_clip folders, weight files."""
 
 from __future__ import annotations
 
@@ -32,11 +32,9 @@ def load_clip(model: str, pretrained: str | None = None) -> Clip:
         pretrained: an open_clip tag, a `.pt` or `.safetensors` state dict, or None for `nano` and `local-dir:`.
     """
     spec = ModelSpec(model, pretrained)
-    if model == "nano" or model.startswith(LOCAL):
-        return _load_folder(NANO if model == "nano" else Path(model.removeprefix(LOCAL)), spec)
-    config = open_clip.get_model_config(model)
-    if config is None:
-        raise ModelError(f"model: open_clip knows no model {model!r}; open_clip.list_models() lists them")
+    if folder := _local_folder(model):
+        return _load_folder(folder, spec)
+    config = architecture_of(model)
     if pretrained is None:
         raise ModelError(f"pretrained: {model} needs weights: an open_clip tag ({_tags(model)}) or a state dict file")
     if Path(pretrained).suffix in (".pt", ".pth", ".bin", ".safetensors"):
@@ -46,8 +44,8 @@ def load_clip(model: str, pretrained: str | None = None) -> Clip:
 
 def architecture_of(model: str) -> dict[str, Any]:
     """open_clip's model config (`embed_dim`, `vision_cfg`, `text_cfg`) without building the model."""
-    if model == "nano" or model.startswith(LOCAL):
-        return _read_config(NANO if model == "nano" else Path(model.removeprefix(LOCAL)))
+    if folder := _local_folder(model):
+        return _read_config(folder)
     config = open_clip.get_model_config(model)
     if config is None:
         raise ModelError(f"model: open_clip knows no model {model!r}; open_clip.list_models() lists them")
@@ -55,28 +53,33 @@ def architecture_of(model: str) -> dict[str, Any]:
 
 
 def random_clip(model: str) -> Clip:
-    """A model with random weights: for measuring speed."""
-    if model == "nano" or model.startswith(LOCAL):
+    """A model with random weights, for measuring speed; folders have their own weights."""
+    if _local_folder(model):
         return load_clip(model)
-    config = open_clip.get_model_config(model)
-    if config is None:
-        raise ModelError(f"model: open_clip knows no model {model!r}; open_clip.list_models() lists them")
+    config = architecture_of(model)
     spec = ModelSpec(model, "random weights")
     created = _quietly(lambda: open_clip.create_model(model, pretrained_text=False), spec)
     return _wrap(created, open_clip.get_tokenizer(model), spec, config)
 
 
+def _local_folder(model: str) -> Path | None:
+    """The folder that `nano` or `local-dir:FOLDER` stands for; None for open_clip names."""
+    if model == "nano":
+        return NANO
+    return Path(model.removeprefix(LOCAL)) if model.startswith(LOCAL) else None
+
+
 def _load_folder(folder: Path, spec: ModelSpec) -> Clip:
     if spec.pretrained:
-        raise ModelError(f"pretrained: {spec.model} brings its own weights; leave --pretrained out")
+        raise ModelError(f"pretrained: {spec.model} has its own weights; leave --pretrained out")
     config = _read_config(folder)
     name = f"{LOCAL}{folder}"
     model = _quietly(lambda: open_clip.create_model(name, require_pretrained=True), spec)
-    # A vocabulary of its own lies beside the weights; open_clip would look for it in the working directory.
-    file_name = config["text_cfg"].get("tokenizer_kwargs", {}).get("bpe_path")
-    vocabulary = folder / file_name if file_name else None
+    # open_clip would look for a relative bpe_path in the working directory, not next to the weights.
+    bpe_path = config["text_cfg"].get("tokenizer_kwargs", {}).get("bpe_path")
+    vocabulary = folder / bpe_path if bpe_path else None
     if vocabulary and not vocabulary.is_file():
-        raise ModelError(f"model: {folder / CONFIG_NAME} names a vocabulary that is not there: {vocabulary}")
+        raise ModelError(f"model: {folder / CONFIG_NAME} names a vocabulary that does not exist: {vocabulary}")
     tokenizer = open_clip.get_tokenizer(name, **({"bpe_path": str(vocabulary)} if vocabulary else {}))
     return _wrap(model, tokenizer, spec, config, vocabulary)
 
@@ -93,10 +96,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _load_tag(name: str, config: dict[str, Any], tag: str, spec: ModelSpec) -> Clip:
-    wanted = open_clip.get_pretrained_cfg(name, tag)
-    if not wanted:
+    tag_config = open_clip.get_pretrained_cfg(name, tag)
+    if not tag_config:
         raise ModelError(f"pretrained: {name} has no tag {tag!r}. Tags: {_tags(name)}; or give a state dict file")
-    if wanted.get("quick_gelu", False):  # a tag that says nothing may belong to either kind
+    if tag_config.get("quick_gelu", False):  # tags without this key may have either activation
         _check_activation(name, config, True, f"the weights {tag!r}")
     model = _quietly(lambda: open_clip.create_model(name, tag), spec)
     return _wrap(model, open_clip.get_tokenizer(name), spec, config)
@@ -120,19 +123,19 @@ def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -
 
 
 def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
-    """Tensors of a state dict, and whether they need QuickGELU, where the file tells. No pickle is executed."""
+    """Tensors of a state dict, and whether they need QuickGELU (None if unknown). No pickle is executed."""
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(path, framework="pt") as file:
                 state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                told = (file.metadata() or {}).get("quick_gelu")  # open_clip's own files do not tell
+                quick_gelu = (file.metadata() or {}).get("quick_gelu")  # written by tasso, not by open_clip
         except (SafetensorError, OSError) as error:
             raise ModelError(f"pretrained: {path}: not a readable safetensors file: {error}") from None
-        return _clean(state), None if told is None else told == "true"
+        return _clean(state), None if quick_gelu is None else quick_gelu == "true"
     if _is_torchscript(path):
-        # OpenAI's own files are TorchScript archives with three extra buffers. Only their tensors are looked at.
+        # OpenAI's files are TorchScript archives with three extra buffers. Only their tensors are used.
         try:
             state = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
@@ -154,7 +157,7 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
 
 
 def _clean(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names without the prefixes that wrappers add; float32 values."""
+    """Remove prefixes that wrappers (DDP, torch.compile) add to names; convert to float32."""
     for prefix in ("module.", "_orig_mod."):
         if state and all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): value for name, value in state.items()}
@@ -172,6 +175,7 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def _reason(error: Exception, spec: ModelSpec) -> str:
+    """Why open_clip could not load a model, and what to do."""
     if "weights_only" in str(error):
         return "its weights are a pickle that would run code, so they are not opened. Save them as safetensors"
     if spec.model.startswith(LOCAL):
@@ -184,18 +188,18 @@ def _first_line(error: Exception) -> str:
 
 
 def _check_activation(name: str, config: dict[str, Any], needs_quick_gelu: bool, weights: str) -> None:
-    """open_clip only warns when weights meet the wrong activation, and the accuracy quietly drops."""
+    """Raise a ModelError if weights and model have different activations: open_clip would only warn."""
     has_quick_gelu = bool(config.get("quick_gelu", False))
     if has_quick_gelu == needs_quick_gelu:
         return
     other = name.removesuffix("-quickgelu") if has_quick_gelu else f"{name}-quickgelu"
-    hint = f" Ask for --model {other}." if open_clip.get_model_config(other) else ""
+    hint = f" Use --model {other}." if open_clip.get_model_config(other) else ""
     trained, built = ("QuickGELU", "plain GELU") if needs_quick_gelu else ("plain GELU", "QuickGELU")
     raise ModelError(f"model: {weights} were trained with {trained}, but {name} is built with {built}.{hint}")
 
 
 def _quietly(create: Any, spec: ModelSpec) -> nn.Module:
-    """Run open_clip's factory; its warnings are errors here, its failures name the model."""
+    """Run open_clip's factory without its log; a QuickGELU mismatch is an error, and errors name the model."""
     level = logging.root.level
     try:
         with warnings.catch_warnings():
@@ -215,19 +219,20 @@ def _quietly(create: Any, spec: ModelSpec) -> nn.Module:
 def _wrap(
     model: nn.Module, tokenizer: Any, spec: ModelSpec, architecture: dict[str, Any], vocabulary: Path | None = None
 ) -> Clip:
+    """A `Clip` of open_clip's model, if its preprocessing is supported and its weights are finite."""
     config = open_clip.get_model_preprocess_cfg(model)
     size = config["size"][0] if isinstance(config["size"], (tuple, list)) else config["size"]
     interpolation, mode = config.get("interpolation", "bicubic"), config.get("resize_mode", "shortest")
     if interpolation not in ("bicubic", "bilinear") or mode not in ("shortest", "squash"):
-        raise ModelError(f"model: {spec} wants {interpolation} resizing of mode {mode}, which is not supported")
-    if not _triple(config["mean"]) or not _triple(config["std"]) or 0 in config["std"]:
-        raise ModelError(f"model: {spec}: preprocess_cfg: mean and std must be three numbers each, and std not 0")
+        raise ModelError(f"model: {spec} needs {interpolation} resizing with mode {mode!r}, which is not supported")
+    if not _is_triple(config["mean"]) or not _is_triple(config["std"]) or 0 in config["std"]:
+        raise ModelError(f"model: {spec}: preprocess_cfg: mean and std must be three numbers each, std not 0")
     check_finite(model.state_dict(), f"{'pretrained' if spec.pretrained else 'model'}: {spec}")
     preprocess = Preprocess(int(size), tuple(config["mean"]), tuple(config["std"]), interpolation, mode)
     return Clip(model, tokenizer, preprocess, spec, architecture, vocabulary)
 
 
-def _triple(values: Any) -> bool:
+def _is_triple(values: Any) -> bool:
     return isinstance(values, list | tuple) and len(values) == 3 and all(isinstance(v, int | float) for v in values)
 
 

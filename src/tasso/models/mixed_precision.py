@@ -1,12 +1,14 @@
-"""Weights kept in float32, used in bfloat16: all matrices of a tower are cast by one launch instead of one each.
+"""Mixed precision: float32 weights, bfloat16 arithmetic, with all weights of a tower cast in one launch.
 
-Autocast makes the same numbers, tensor by tensor in every forward pass, and casts every gradient back on its own. Small
-models spend more time on these launches than on arithmetic.
+Autocast casts the same weights to the same values, but one by one in every forward pass, and casts every gradient back
+one by one. Small models spend more time on these launches than on arithmetic.
+
+To use plain autocast instead: `autocast_forward` becomes `with torch.autocast(...): return forward(module, inputs)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,36 +17,39 @@ from torch import Tensor, nn
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
 
-def run_in(precision: torch.dtype, forward: Forward, module: nn.Module, inputs: Tensor) -> Tensor:
-    """`forward(module, inputs)` under autocast, with the module's matrices cast beforehand."""
-    weights = {name: weight for name, weight in matrices(module).items() if weight.dtype != precision}
-    with torch.autocast(inputs.device.type, dtype=precision):
+def autocast_forward(forward: Forward, module: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    """`forward(module, inputs)` under autocast, with the module's weights cast beforehand."""
+    weights = {name: weight for name, weight in autocast_weights(module).items() if weight.dtype != dtype}
+    with torch.autocast(inputs.device.type, dtype=dtype):
         if not weights:
             return forward(module, inputs)
-        halves = dict(zip(weights, _Cast.apply(precision, *weights.values()), strict=True))
-        called = _Called(module, forward)
-        features: Tensor = torch.func.functional_call(called, {f"module.{n}": w for n, w in halves.items()}, (inputs,))
+        cast = zip(weights, _Cast.apply(dtype, *weights.values()), strict=True)
+        wrapper = _Wrapper(module, forward)
+        features: Tensor = torch.func.functional_call(wrapper, {f"module.{n}": w for n, w in cast}, (inputs,))
         return features
 
 
-def cast(module: nn.Module, precision: torch.dtype) -> None:
-    """Cast the matrices for good: for modules that never learn."""
-    for weight in matrices(module).values():
-        weight.data = weight.data.to(precision)
+def cast_weights(module: nn.Module, dtype: torch.dtype) -> None:
+    """Cast in place the weights that autocast would cast: for modules that are never trained."""
+    for weight in autocast_weights(module).values():
+        weight.data = weight.data.to(dtype)
 
 
-def matrices(module: nn.Module) -> dict[str, nn.Parameter]:
-    """What autocast would cast: weights and biases of products. Of a whole model, those of its text tower."""
+def autocast_weights(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Weights and biases that autocast casts: of linear, convolution and attention layers.
+
+    Of a whole CLIP model only those of the text tower, since the image tower is run on its own.
+    """
     found: dict[str, nn.Parameter] = {}
-    for name, part in module.named_modules():
-        if isinstance(part, (nn.Linear, nn.Conv2d, nn.MultiheadAttention)) and not name.startswith("visual."):
+    for name, layer in module.named_modules():
+        if isinstance(layer, (nn.Linear, nn.Conv2d, nn.MultiheadAttention)) and not name.startswith("visual."):
             prefix = f"{name}." if name else ""
-            found |= {f"{prefix}{key}": weight for key, weight in part.named_parameters(recurse=False)}
+            found |= {f"{prefix}{key}": weight for key, weight in layer.named_parameters(recurse=False)}
     return found
 
 
-class _Called(nn.Module):
-    """A function of a module as that module's own forward pass, so that its weights can be exchanged."""
+class _Wrapper(nn.Module):
+    """A function of a module as a forward pass, so that `functional_call` can replace the module's weights."""
 
     def __init__(self, module: nn.Module, function: Forward) -> None:
         super().__init__()
@@ -55,26 +60,26 @@ class _Called(nn.Module):
 
 
 class _Cast(torch.autograd.Function):
-    """Many tensors in another precision; their gradients come back in the tensors' own."""
+    """Cast many tensors at once; gradients are cast back to the tensors' own dtypes."""
 
     @staticmethod
-    def forward(ctx: Any, precision: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)  # a weight that nobody used has no gradient
-        ctx.kinds = [weight.dtype for weight in weights]
-        return tuple(_cast(weights, [precision] * len(weights)))
+    def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # an unused weight has no gradient
+        ctx.dtypes = [weight.dtype for weight in weights]
+        return tuple(_cast(weights, [dtype] * len(weights)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
-        cast = _cast([g for g in gradients if g is not None], [ctx.kinds[place] for place in places])
-        back: list[Tensor | None] = [None] * len(gradients)
-        for place, gradient in zip(places, cast, strict=True):
-            back[place] = gradient
-        return None, *back
+        present = {index: gradient for index, gradient in enumerate(gradients) if gradient is not None}
+        cast = _cast(list(present.values()), [ctx.dtypes[index] for index in present])
+        result: list[Tensor | None] = [None] * len(gradients)
+        for index, gradient in zip(present, cast, strict=True):
+            result[index] = gradient
+        return None, *result
 
 
-def _cast(tensors: Any, kinds: list[torch.dtype]) -> list[Tensor]:
-    cast = [torch.empty_like(tensor, dtype=kind) for tensor, kind in zip(tensors, kinds, strict=True)]
+def _cast(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+    cast = [torch.empty_like(tensor, dtype=dtype) for tensor, dtype in zip(tensors, dtypes, strict=True)]
     if cast:
         torch._foreach_copy_(cast, list(tensors))
     return cast

@@ -1,10 +1,11 @@
-"""Forward passes of open_clip's towers that leave out what nobody looks at.
+"""Forward passes of open_clip's towers without the arithmetic that does not affect the embedding.
 
-The embedding of an image is read off its first token, so in the last block only that token needs a query and an MLP:
-of twelve equal blocks, that saves seven percent of the arithmetic. Prompts are padded to the context length, and a
-token never looks at those behind it, so the padding behind the longest prompt need not be computed at all. Attention is
-computed from one product for queries, keys and values without moving them about. The numbers are the same but for the
-last digits; a tower that is built otherwise is run as it is.
+- The embedding of an image is read from the class token, so the last block needs a query and an MLP for that token only
+  (of twelve blocks, this saves 7 % of the arithmetic).
+- Text attention is causal, so padding behind the longest text is cut off.
+- Queries, keys and values come from one matrix product; the patch convolution is one matrix product.
+
+Results agree with open_clip's up to rounding. Towers of other architectures are run by open_clip.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from torch import Tensor, nn
 
 
 def embed_images(tower: Any, pixels: Tensor) -> Tensor:
-    """What an image tower makes of normalised images."""
-    if not _is_usual_vision_tower(tower):
+    """Embeddings (B, D), not normalised, of normalised pixels (B, 3, H, W)."""
+    if not _is_plain_vit(tower):
         features = tower(pixels)
-        pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower gives its tokens too
+        pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower returns tokens too
         return pooled
-    x = tower.ln_pre(_first_tokens(tower, pixels))
+    x = tower.ln_pre(_patch_tokens(tower, pixels))
     *blocks, last = tower.transformer.resblocks
     for block in blocks:
         x = run_block(block, x)
@@ -34,8 +35,8 @@ def embed_images(tower: Any, pixels: Tensor) -> Tensor:
 
 
 def embed_tokens(model: Any, tokens: Tensor) -> Tensor:
-    """What a model's text tower makes of tokenised texts. All tokens behind the longest text may be left out."""
-    if not _is_usual_text_tower(model):
+    """Embeddings (N, D), not normalised, of token ids (N, L). L may be shorter than the context length."""
+    if not _is_plain_text_tower(model):
         features: Tensor = model.encode_text(tokens)
         return features
     length = tokens.shape[1]
@@ -48,33 +49,38 @@ def embed_tokens(model: Any, tokens: Tensor) -> Tensor:
 
 
 def without_padding(model: Any, tokens: Tensor) -> Tensor:
-    """Tokens up to the longest text's end, where the tower can do without the rest."""
-    if not _is_usual_text_tower(model):
+    """Token ids (N, context length) up to the end of the longest text, (N, L), if the tower allows it."""
+    if not _is_plain_text_tower(model):
         return tokens
-    return tokens[:, : int(tokens.argmax(-1).max()) + 1]  # the end of a text is its largest token
+    return tokens[:, : int(tokens.argmax(-1).max()) + 1]  # the end-of-text token has the largest id
 
 
-def _first_tokens(tower: Any, pixels: Tensor) -> Tensor:
-    """Patches and the class token, each with its place. The convolution has no overlap, so it is one matrix product."""
+def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:
+    """Class token and patch tokens with positional embeddings, (B, 1 + patches, width).
+
+    Patches do not overlap, so the convolution is one matrix product.
+    """
     batch, channels, height, width = pixels.shape
     p, q = tower.patch_size
     patches = pixels.view(batch, channels, height // p, p, width // q, q).permute(0, 2, 4, 1, 3, 5)
     x = F.linear(patches.reshape(batch, -1, channels * p * q), tower.conv1.weight.flatten(1))
-    places = tower.positional_embedding.to(x.dtype)
-    first = (tower.class_embedding.to(x.dtype) + places[:1]).expand(batch, -1, -1)
-    return torch.cat([first, x + places[1:]], dim=1)
+    positions = tower.positional_embedding.to(x.dtype)
+    class_token = (tower.class_embedding.to(x.dtype) + positions[:1]).expand(batch, -1, -1)
+    return torch.cat([class_token, x + positions[1:]], dim=1)
 
 
 def run_block(block: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
-    """A residual block over all tokens, or for the first `queries` of them, which look at all."""
-    kept = x if queries is None else x[:, :queries]
-    x = kept + block.ls_1(attend(block.attn, block.ln_1(x), queries, causal))
-    moved: Tensor = block.ls_2(block.mlp(block.ln_2(x)))
-    return x + moved
+    """A residual attention block on tokens (B, L, width); with `queries`, only the first so many are computed."""
+    residual = x if queries is None else x[:, :queries]
+    x = residual + block.ls_1(self_attention(block.attn, block.ln_1(x), queries, causal))
+    update: Tensor = block.ls_2(block.mlp(block.ln_2(x)))
+    return x + update
 
 
-def attend(attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
-    """Self-attention of batch × tokens × width."""
+def self_attention(
+    attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
+) -> Tensor:
+    """Self-attention of tokens (B, L, width); returns (B, queries or L, width)."""
     batch, length, width = x.shape
     heads, weight, bias = attention.num_heads, attention.in_proj_weight, attention.in_proj_bias
     if queries is None:
@@ -87,7 +93,7 @@ def attend(attention: nn.MultiheadAttention, x: Tensor, queries: int | None = No
     return projected
 
 
-def _is_usual_vision_tower(tower: Any) -> bool:
+def _is_plain_vit(tower: Any) -> bool:
     return bool(
         type(tower) is VisionTransformer
         and tower.attn_pool is None
@@ -95,21 +101,21 @@ def _is_usual_vision_tower(tower: Any) -> bool:
         and not tower.output_tokens
         and tower.proj is not None
         and isinstance(tower.patch_dropout, nn.Identity)
-        and _are_usual_blocks(tower.transformer)
+        and _has_plain_blocks(tower.transformer)
     )
 
 
-def _is_usual_text_tower(model: Any) -> bool:
+def _is_plain_text_tower(model: Any) -> bool:
     return bool(
         type(model) is CLIP
         and model.text_pool_type == "argmax"
         and isinstance(model.text_projection, nn.Parameter)
         and model.attn_mask is not None
-        and _are_usual_blocks(model.transformer)
+        and _has_plain_blocks(model.transformer)
     )
 
 
-def _are_usual_blocks(transformer: Any) -> bool:
+def _has_plain_blocks(transformer: Any) -> bool:
     return bool(
         type(transformer) is Transformer
         and not transformer.grad_checkpointing

@@ -15,7 +15,7 @@ from tasso.files import write_text
 from tasso.models.export import Source, export_model
 from tasso.models.export.folder import check_new, new_folder
 from tasso.models.inference import Inference
-from tasso.models.merge import check_alpha, check_same_kind, merged
+from tasso.models.merge import check_alpha, check_mergeable, merged
 from tasso.report.figures.style import colour, drawing, marker, new_figure, require_matplotlib, save
 from tasso.training.evaluator import EVALUATION_OPTIONS, Evaluator
 from tasso.training.run_folder import RunFolder
@@ -48,7 +48,7 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
     check_new(folder, "merge")
     require_matplotlib()
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
-    check_same_kind(a, b)
+    check_mergeable(a, b)
     config = from_dict({**_options_of_run(first), **_options_of_run(second), **options}, "merge")
     evaluator = Evaluator(config, a)  # moves A to the device
     b.to(a.device)

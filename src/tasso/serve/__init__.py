@@ -1,8 +1,7 @@
-"""A local page that shows what a run's models, before and after each task, say about an image.
+"""A local web page with the predictions of a run's models, before and after each task, for an image.
 
-Served by Starlette on uvicorn: two small packages in pure Python, whose own needs (anyio, h11, click) tasso's other
-tools bring anyway. Flask is as good a choice, but needs a server beside it; Gradio is far larger, and what its pages
-fetch from other hosts is not ours to say. Nothing here leaves the machine, and nothing that is sent is stored.
+Served by Starlette on uvicorn, two small packages in pure Python. Gradio would be far larger, and its pages load files
+from other hosts. No image leaves the machine, and uploads are not stored.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ def serve_run(
 
     if not 0 < max_mib <= 1024:
         raise ConfigError(f"max_mib: must lie in 0 … 1024, not {max_mib}")
-    with listen(host, port) as (url, run_app):  # before the models are loaded: the port may be taken
+    with listen(host, port) as (url, run_app):  # before loading the models: the port may be in use
         models = load_models(Run(path, device=device))
         app = make_app(models, host, int(max_mib * MIB))
-        with contextlib.suppress(KeyboardInterrupt):  # also before the server has begun to listen to signals
+        with contextlib.suppress(KeyboardInterrupt):  # may come before the server handles signals
             print(f"{url}  (Ctrl-C ends it)", flush=True)
             run_app(app)

@@ -1,4 +1,4 @@
-"""What the server answers: the page and its parts, facts about the run, and predictions for an image."""
+"""The web application: the page, metadata of the run (`/run.json`), predictions for an image (`/classify`)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tasso.evaluation.predict import Candidates
 from tasso.serve.models import Models
 
 PAGE = Path(__file__).parent / "page"
-PARTS = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/icon.svg": "icon.svg"}
-MOST_PIXELS = 100_000_000
-MOST_NAMES, MOST_GUESSES = 1000, 50
-EVERYWHERE = ("0.0.0.0", "::")
+PAGE_FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/icon.svg": "icon.svg"}
+MAX_PIXELS = 100_000_000
+MAX_CLASSES, MAX_TOP = 1000, 50
+ALL_INTERFACES = ("0.0.0.0", "::")
 
-# The page gets everything from here, and nobody else may put it into theirs.
+# The page loads everything from this server, and other pages may not embed it.
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -38,42 +38,52 @@ HEADERS = {
 
 
 class TooLargeError(TassoError):
-    """More was sent than is accepted."""
+    """The upload is larger than allowed."""
 
 
-def make_app(models: Models, host: str, most_bytes: int) -> Starlette:
-    """The server's answers."""
-    about = {**models.about, "most_bytes": most_bytes}
+def make_app(models: Models, host: str, max_bytes: int) -> Starlette:
+    """The application.
+
+    Args:
+        models: the models of the run.
+        host: the address that the server listens on; requests for other host names are refused.
+        max_bytes: largest upload.
+    """
+    metadata = {**models.metadata, "max_bytes": max_bytes}
 
     async def classify(request: Request) -> Response:
         try:
-            among, top = _asked(request.query_params, models)
-            content = await _body(request, most_bytes)
-            image = await run_in_threadpool(read_upload, content, MOST_PIXELS)
-            predictions = await run_in_threadpool(models.predict, image, among, top)
+            candidates, top = _parse_query(request.query_params, models)
+            content = await _read_body(request, max_bytes)
+            image = await run_in_threadpool(read_upload, content, MAX_PIXELS)
+            predictions = await run_in_threadpool(models.predict, image, candidates, top)
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody is there to read it
+            return Response(status_code=400)  # nobody reads it
         except TassoError as error:
             status = {TooLargeError: 413, DataError: 415, ConfigError: 400}.get(type(error), 500)
-            # The rest of what is being sent is not read, so this connection cannot be used again.
+            # The rest of the upload is not read, so the connection cannot be reused.
             return JSONResponse({"error": str(error)}, status, {"connection": "close"})
         columns = [
-            {"title": stage.title, "predictions": [guess.to_dict() for guess in column]}
+            {"title": stage.title, "predictions": [prediction.to_dict() for prediction in column]}
             for stage, column in zip(models.stages, predictions, strict=True)
         ]
-        return JSONResponse({"among": str(among), "stages": columns})
+        return JSONResponse({"candidates": str(candidates), "stages": columns})
 
-    routes = [Route(path, _file(PAGE / name)) for path, name in PARTS.items()]
-    routes += [Route("/run.json", lambda request: JSONResponse(about)), Route("/classify", classify, methods=["POST"])]
-    # Only under its own name: else a page elsewhere could pass itself off as this machine (DNS rebinding).
-    hosts = ["*"] if host in EVERYWHERE else ["127.0.0.1", "localhost", host]
+    routes = [Route(path, _file(PAGE / name)) for path, name in PAGE_FILES.items()]
+    routes += [
+        Route("/run.json", lambda request: JSONResponse(metadata)),
+        Route("/classify", classify, methods=["POST"]),
+    ]
+    # Only for its own host names: against DNS rebinding.
+    hosts = ["*"] if host in ALL_INTERFACES else ["127.0.0.1", "localhost", host]
     return Starlette(
-        routes=routes, middleware=[Middleware(Careful), Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]
+        routes=routes,
+        middleware=[Middleware(SecurityMiddleware), Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
     )
 
 
-class Careful:
-    """Adds the headers to every answer, and refuses what pages of other sites send."""
+class SecurityMiddleware:
+    """Adds the security headers to every response, and refuses POST requests from other sites."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -81,13 +91,13 @@ class Careful:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message.get("headers", []), *own]
+                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *added]
             await send(message)
 
-        sent_by = dict(scope.get("headers", [])).get(b"sec-fetch-site", b"none")
-        if scope["type"] == "http" and scope["method"] == "POST" and sent_by not in (b"none", b"same-origin"):
-            await JSONResponse({"error": "sent by another site"}, 403)(scope, receive, send_with_headers)
+        site = dict(scope.get("headers", [])).get(b"sec-fetch-site", b"none")
+        if scope["type"] == "http" and scope["method"] == "POST" and site not in (b"none", b"same-origin"):
+            await JSONResponse({"error": "request from another site"}, 403)(scope, receive, send_with_headers)
             return
         await self.app(scope, receive, send_with_headers)
 
@@ -96,30 +106,30 @@ def _file(path: Path) -> Callable[[Request], Response]:
     return lambda request: FileResponse(path)
 
 
-def _asked(query: QueryParams, models: Models) -> tuple[Candidates, int]:
-    """What to choose from, and how many predictions are wanted."""
+def _parse_query(query: QueryParams, models: Models) -> tuple[Candidates, int]:
+    """The candidate classes, and the number of predictions per model."""
     classes = None
     if "classes" in query:
         classes = [name for name in re.split(r"[,\n]", query["classes"]) if name.strip()]
-        if len(classes) > MOST_NAMES:
-            raise ConfigError(f"classes: {len(classes)} names are more than the {MOST_NAMES} that are allowed")
+        if len(classes) > MAX_CLASSES:
+            raise ConfigError(f"classes: {len(classes)} names are more than the {MAX_CLASSES} that are allowed")
     top = query.get("top", "5")
-    if not re.fullmatch(r"[0-9]{1,4}", top) or not 1 <= int(top) <= MOST_GUESSES:
-        raise ConfigError(f"top: must lie in 1 … {MOST_GUESSES}")
+    if not re.fullmatch(r"[0-9]{1,4}", top) or not 1 <= int(top) <= MAX_TOP:
+        raise ConfigError(f"top: must lie in 1 … {MAX_TOP}")
     return models.candidates(query.get("task"), classes), int(top)
 
 
-async def _body(request: Request, most: int) -> bytes:
-    """What was sent, in memory; reading ends where the limit is passed, whatever was announced."""
-    announced = request.headers.get("content-length", "0")
-    parts, size = [], int(announced) if announced.isdecimal() else 0
-    if size <= most:
+async def _read_body(request: Request, max_bytes: int) -> bytes:
+    """The upload, in memory. Reading stops at the limit, whatever content-length says."""
+    content_length = request.headers.get("content-length", "0")
+    chunks, size = [], int(content_length) if content_length.isdecimal() else 0
+    if size <= max_bytes:
         size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > max_bytes:
                 break
-            parts.append(part)
-    if size > most:
-        raise TooLargeError(f"the file is larger than the {most / 1024**2:.3g} MiB that are allowed (--max-mib)")
-    return b"".join(parts)
+            chunks.append(chunk)
+    if size > max_bytes:
+        raise TooLargeError(f"the file is larger than the {max_bytes / 1024**2:.3g} MiB that are allowed (--max-mib)")
+    return b"".join(chunks)

@@ -1,4 +1,4 @@
-"""A place to listen at, and the loop that answers."""
+"""The socket and the server loop."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.types import ASGIApp
 
 from tasso.errors import ConfigError
 
-AT_ONCE = 16  # requests; each may hold a whole file
+MAX_CONCURRENT = 16  # requests; each may hold a whole upload in memory
 
 
 @contextlib.contextmanager
 def listen(host: str, port: int) -> Iterator[tuple[str, Callable[[ASGIApp], None]]]:
-    """The address that a browser takes, and a function that answers there until Ctrl-C."""
+    """Bind a socket; yields its URL and a function that serves an app there until Ctrl-C."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family)
@@ -28,12 +28,12 @@ def listen(host: str, port: int) -> Iterator[tuple[str, Callable[[ASGIApp], None
 
 
 def server_for(app: ASGIApp) -> uvicorn.Server:
-    """uvicorn, quiet: who asks for what is nobody's business."""
+    """A uvicorn server without access log."""
     return uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", limit_concurrency=AT_ONCE)
+        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", limit_concurrency=MAX_CONCURRENT)
     )
 
 
 def _run(server: uvicorn.Server, bound: socket.socket) -> None:
-    with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
+    with contextlib.suppress(KeyboardInterrupt):  # the usual end
         server.run(sockets=[bound])

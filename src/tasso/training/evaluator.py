@@ -1,4 +1,4 @@
-"""Evaluation of a model or of a run's checkpoint, without learning anything."""
+"""Evaluation of a pretrained model or of a run's checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasso.config import RunConfig, from_dict, read_templates, unwrap
 from tasso.data import load_sequence
 from tasso.data.images import load_pixels, open_packs, thread_pool
 from tasso.errors import ConfigError
-from tasso.evaluation.accuracy import Rows, accuracy_rows
+from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
@@ -40,11 +40,11 @@ def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) ->
 
 
 def evaluate(config: RunConfig, run: Path | None = None, after: str | None = None) -> dict[str, Any]:
-    """Zero-shot accuracy of a model on a benchmark, or that of a run's checkpoint, in both settings.
+    """Accuracy of a pretrained model, or of a run's checkpoint, in both settings.
 
     Args:
-        run: evaluate this run's latest checkpoint.
-        after: or the one after this task of the run (its name or its number, from 1).
+        run: evaluate a checkpoint of this run, by default the latest.
+        after: the task (its name, or its number from 1) after which that checkpoint was saved.
     """
     config, _ = resolve(config)
     clip = load_clip(config.model, config.pretrained)
@@ -62,10 +62,10 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
 
 
 class Evaluator:
-    """The test images of a benchmark, read once, for any number of models of one kind."""
+    """The test images of a benchmark, loaded once, for any number of models with the same preprocessing."""
 
     def __init__(self, config: RunConfig, clip: Clip) -> None:
-        """`clip` is moved to the device of the evaluation, and tells how the models look at images."""
+        """Moves `clip` to the device of the evaluation; its preprocessing is used for all models."""
         config, _ = resolve(config)
         self.config, device = config, choose_device(config.device)
         clip.to(device, choose_precision(config.precision, device))
@@ -79,9 +79,9 @@ class Evaluator:
             for task in self.sequence.tasks
         ]
 
-    def rows(self, inference: Inference, what: str = "") -> Rows:
-        """Accuracy on every task in both settings."""
-        with progress(f"testing {what}".rstrip(), sum(map(len, self.pixels))) as advance:
+    def rows(self, inference: Inference, what: str = "") -> AccuracyRows:
+        """Accuracy on every task in both settings; `what` is for the progress bar."""
+        with progress(f"evaluating {what}".rstrip(), sum(map(len, self.pixels))) as advance:
             return accuracy_rows(
                 inference, self.sequence.tasks, self.pixels, read_templates(unwrap(self.config.template)),
                 self.config.eval_batch_size, lambda n: advance(n, ""),

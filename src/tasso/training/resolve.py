@@ -1,4 +1,4 @@
-"""A configuration with nothing left open: protocol, method, machine and label filled in."""
+"""Fill in what a configuration leaves open: defaults of protocol and method, precision, label, absolute paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasso.training.engine import choose_device, choose_precision
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
-    """The configuration with nothing left open, and its method."""
+    """The configuration with all values filled in, and its method."""
     method = build_method(config.method, config.protocol)
     method.resolve_auto()
     if method.whole_batch and config.accumulate > 1:
@@ -34,24 +34,26 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
 
 
 def _reference(reference: str | None) -> str | None:
-    """A folder by its full path, as own tasks have; names of benchmarks as they are."""
+    """The absolute path of a folder; the name of a benchmark unchanged."""
     return reference if reference is None or reference in BENCHMARKS else absolute_path(reference)
 
 
 def label_of(config: RunConfig, method: Method) -> str:
-    """The name in tables. What stands in for a part of the method is told there, whatever the user calls it."""
+    """The name in tables. It always names what stands in for a part of the method."""
     label = config.label or default_label(method, config.protocol)
     return label if method.stand_in in label else f"{label}, {method.stand_in}"
 
 
 def default_label(method: Method, protocol: Protocol) -> str:
-    """The method's title with what differs from its defaults, so that tables do not mix up variants."""
+    """The method's title with the hyper-parameters that differ from its defaults."""
     default = build_method({"name": method.name}, protocol)
     default.resolve_auto()
-    usual = default.hyper_parameters()
-    now = {key: value for key, value in method.hyper_parameters().items() if value != usual[key]}
-    # A path says where something lies, not what it is.
-    changed = [f"{key} {value}" for key, value in now.items() if not (isinstance(value, str) and "/" in value)]
+    defaults = default.hyper_parameters()
+    changed = [
+        f"{key} {value}"
+        for key, value in method.hyper_parameters().items()
+        if value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
+    ]
     if protocol != "code":
         changed.append(f"protocol {protocol}")
     return method.title + (f" ({', '.join(changed)})" if changed else "")

@@ -1,22 +1,27 @@
-"""The content of results.json, filled row by row."""
+"""The content of results.json: created, extended row by row, checked, formatted."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tasso.config import RunConfig
 from tasso.data import TaskSequence
-from tasso.evaluation.accuracy import Rows
+from tasso.errors import RunError
+from tasso.evaluation.accuracy import AccuracyRows
 from tasso.evaluation.alignment import BINS, RANGE
 from tasso.evaluation.metrics import metrics
 from tasso.methods import Method
 from tasso.models.clip import Clip
-from tasso.training.run_folder import RESULTS_VERSION
+
+RESULTS_VERSION = 1
 
 
 def new_results(config: RunConfig, method: Method, clip: Clip, sequence: TaskSequence) -> dict[str, Any]:
-    """A results.json in which nothing has been measured yet."""
+    """A results.json without measurements."""
     tasks = sequence.tasks
     return {
         "version": RESULTS_VERSION,
@@ -41,15 +46,15 @@ def new_results(config: RunConfig, method: Method, clip: Clip, sequence: TaskSeq
     }
 
 
-def add_zero_shot(results: dict[str, Any], rows: Rows) -> None:
-    """The row before all tasks."""
+def add_zero_shot(results: dict[str, Any], rows: AccuracyRows) -> None:
+    """Add the row of the pretrained model."""
     for setting, row in rows.settings().items():
         results[setting]["zero_shot"] = row
     results["alignment"]["zero_shot"] = rows.alignment
 
 
-def add_row(results: dict[str, Any], rows: Rows, metadata: dict[str, Any]) -> None:
-    """The row after a task, with what was measured while it was learned. The last one completes the metrics."""
+def add_row(results: dict[str, Any], rows: AccuracyRows, metadata: dict[str, Any]) -> None:
+    """Add the row after a task and the metadata of its training. The last row completes the metrics."""
     for setting, row in rows.settings().items():
         part = results[setting]
         part["matrix"].append(row)
@@ -61,13 +66,57 @@ def add_row(results: dict[str, Any], rows: Rows, metadata: dict[str, Any]) -> No
     results["per_task"].append(metadata)
 
 
-def earlier_row(results: Mapping[str, Any], index: int, tasks: Sequence[str]) -> tuple[Rows, dict[str, Any]]:
-    """A row of the run that this one extends, where its model is gone, and what was measured then.
+def earlier_row(results: Mapping[str, Any], index: int, tasks: Sequence[str]) -> tuple[AccuracyRows, dict[str, Any]]:
+    """The row after a task of the extended run whose checkpoint was removed, and the metadata of its training.
 
-    MTIL scores a task against its own classes, so what was measured still holds; nothing is known of the new tasks. In
-    MCIL the classes of the new tasks are among the candidates now, so nothing is known at all.
+    MTIL scores a task against its own classes, so earlier accuracies still hold; those of new tasks are unknown. In
+    MCIL the classes of the new tasks are candidates too, so all accuracies are unknown.
     """
-    before = results["extends"]
-    known = dict(zip(before["tasks"], before["mtil"]["matrix"][index], strict=True))
-    rows = Rows([known.get(name) for name in tasks], [None for _ in tasks])
-    return rows, dict(before["per_task"][index])
+    extended = results["extends"]
+    mtil = dict(zip(extended["tasks"], extended["mtil"]["matrix"][index], strict=True))
+    rows = AccuracyRows([mtil.get(name) for name in tasks], [None for _ in tasks])
+    return rows, dict(extended["per_task"][index])
+
+
+REQUIRED = (
+    "version", "finished", "method", "label", "model", "tasks", "mtil", "mcil", "alignment", "per_task", "class_names",
+    "templates", "data",
+)  # fmt: skip
+
+
+def check_results(document: Any, file: Path) -> dict[str, Any]:
+    """The results, or a RunError that names the key that is missing or malformed."""
+    advice = "use --overwrite to start afresh"
+    if not isinstance(document, dict):
+        raise RunError(f"{file}: not the results of a run; {advice}")
+    if missing := [key for key in REQUIRED if key not in document]:
+        raise RunError(f"{file}: not the results of a run of this version: {missing[0]!r} is missing; {advice}")
+    if document["version"] != RESULTS_VERSION:
+        raise RunError(f"{file}: version {document['version']}; this tasso reads version {RESULTS_VERSION}")
+    rows, names, data = (document[key] for key in ("per_task", "class_names", "data"))
+    well_formed = {
+        "finished": isinstance(document["finished"], bool),
+        "tasks": isinstance(document["tasks"], list) and all(isinstance(name, str) for name in document["tasks"]),
+        "per_task": isinstance(rows, list) and all(isinstance(row, dict) for row in rows),
+        "class_names": isinstance(names, dict) and all(isinstance(value, list) for value in names.values()),
+        "data": isinstance(data, dict) and isinstance(data.get("tasks"), dict),
+        "alignment": isinstance(document["alignment"], dict),
+        "templates": isinstance(document["templates"], dict),
+    }
+    for setting in ("mtil", "mcil"):
+        part = document[setting]
+        lists = isinstance(part, dict) and all(isinstance(part.get(key), list) for key in ("zero_shot", "matrix"))
+        well_formed[setting] = lists and all(isinstance(row, list) for row in part["matrix"])
+    for key, fits in well_formed.items():
+        if not fits:
+            raise RunError(f"{file}: {key} is malformed; {advice}")
+    return document
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Indented JSON with lists of numbers on one line: a histogram would take hundreds of lines."""
+    # Strings are safe: in JSON they contain no line breaks.
+    number = r"(?:null|[-+.\deE]+)"
+    lists = re.compile(rf"\[\n\s+{number}(?:,\n\s+{number})*\n\s*\]")
+    text = json.dumps(document, indent=1)
+    return lists.sub(lambda found: "[" + ", ".join(found[0][1:-1].replace(",", " ").split()) + "]", text)

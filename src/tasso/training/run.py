@@ -1,4 +1,4 @@
-"""A run in your hands: its numbers, its models, and what they say about images."""
+"""`Run`: results, models and predictions of a run folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from tasso.config import read_templates, unwrap
 from tasso.data.images import thread_pool
 from tasso.data.images.files import ImageLike, read_image
 from tasso.errors import ModelError, RunError
-from tasso.evaluation.predict import BATCH, Answer, Candidates, Prediction, Predictor, answers, candidates
+from tasso.evaluation.predict import (
+    BATCH,
+    Candidates,
+    FilePredictions,
+    Prediction,
+    Predictor,
+    predict_files,
+    select_candidates,
+)
 from tasso.methods import METHODS
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
@@ -25,14 +33,14 @@ from tasso.training.run_folder import RunFolder
 
 __all__ = ["Image", "Prediction", "Run"]
 
-START = "0"  # how to ask for the model before the first task
+PRETRAINED = "0"  # as `after`: the model before the first task
 
 
 class Run:
-    """A run folder, finished or not, with one of its models: by default that after the latest task learned.
+    """A run folder, finished or not, with one of its models: by default that after the latest task.
 
     Attributes:
-        results: what `results.json` holds.
+        results: the content of `results.json`.
         config: all options of the run.
     """
 
@@ -42,20 +50,16 @@ class Run:
         results = self.folder.read_results()
         if results is None:
             raise RunError(f"{path}: no results.json here; is it a run folder?")
-        for key in ("method", "label", "model", "class_names"):
-            if key not in results:
-                raise RunError(f"{self.folder.results_file}: missing key {key!r}")
         if results["method"] not in METHODS:
-            known_methods = ", ".join(METHODS)
             raise RunError(
-                f"{self.folder.results_file}: method: no method {results['method']!r}. There are: {known_methods}"
+                f"{self.folder.results_file}: method: no method {results['method']!r}. There are: {', '.join(METHODS)}"
             )
         self.results: dict[str, Any] = results
         self.config = self.folder.read_config()
 
     @property
     def metrics(self) -> dict[str, dict[str, float] | None]:
-        """Metrics under "mtil" and "mcil"; None while the run is unfinished."""
+        """Metrics by setting ("mtil", "mcil"); None while the run is unfinished."""
         return {setting: self.results[setting]["metrics"] for setting in ("mtil", "mcil")}
 
     @property
@@ -70,24 +74,23 @@ class Run:
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """The prompts that class names are put into."""
+        """Prompt templates."""
         return read_templates(unwrap(self.config.template))
 
     @property
-    def own_templates(self) -> dict[str, list[str]]:
-        """Prompts of tasks that have some for themselves."""
-        found: dict[str, list[str]] = self.results.get("templates", {})
-        return found
+    def task_templates(self) -> dict[str, list[str]]:
+        """Prompt templates of tasks that have their own."""
+        return dict(self.results["templates"])
 
     @property
     def checkpoints(self) -> list[str]:
-        """Learned tasks whose model is still there: sweeps remove some or all."""
+        """Learned tasks whose checkpoint exists; sweeps remove some or all."""
         learned = self.tasks[: len(self.results["per_task"])]
         return [task for index, task in enumerate(learned) if self.folder.has_checkpoint(index, task)]
 
     @property
     def stage(self) -> str:
-        """Which of the run's models this is, in words."""
+        """A description of which of the run's models this is."""
         task = self._loaded[0]
         return f"model after {task}" if task is not None else "model before all tasks"
 
@@ -97,25 +100,25 @@ class Run:
         return self.inference.clip
 
     def plain_clip(self) -> Clip:
-        """The same, if it is a CLIP model like any other."""
+        """The model, or a ModelError if the method adds modules that other libraries cannot load."""
         method = METHODS[self.results["method"]]
         if not method.plain_model:
             raise ModelError(
-                f"{self.folder.path}: {method.title} adds modules of its own to the model, which no other library "
-                "can load; use it through tasso.load"
+                f"{self.folder.path}: {method.title} adds modules to the model that no other library can load; "
+                "use it through tasso.load"
             )
         return self.clip
 
     @property
-    def left_behind(self) -> str:
-        """What the model alone does not have of how this run compares images with classes, in words."""
+    def not_exported(self) -> str:
+        """What this run uses for classification besides the model, such as class means; empty if nothing."""
         if type(self.inference) is Inference:
             return ""
         return f"{type(self.inference).__name__} of {METHODS[self.results['method']].title}"
 
     @property
     def inference(self) -> Inference:
-        """How the model compares images with classes."""
+        """How the model scores images against classes."""
         return self._loaded[1]
 
     @cached_property
@@ -123,31 +126,31 @@ class Run:
         return self._load(self._pretrained(), self.after)
 
     def _pretrained(self) -> Clip:
-        # The precision is that of this machine, not of the one that the run was learned on.
+        # In the precision of this machine, not of the one that the run was trained on.
         device = choose_device(self.device)
         clip = load_clip(self.config.model, self.config.pretrained)
         return clip.to(device, choose_precision("auto", device))
 
     def _load(self, clip: Clip, after: str | None) -> tuple[str | None, Inference]:
-        if after == START and START not in self.tasks:
+        if after == PRETRAINED and PRETRAINED not in self.tasks:
             return None, Inference(clip)
         return load_checkpoint(clip, self.folder, after)
 
     def stages(self) -> Iterator[tuple[str | None, Predictor]]:
-        """The models that are there, each with the task that it learned last; first the one before all tasks."""
-        start, templates = self._pretrained(), self.templates
-        yield None, Predictor(Inference(start), templates, self.own_templates)
+        """All models of the run, each with the task that it learned last; the pretrained one (None) first."""
+        pretrained, templates = self._pretrained(), self.templates
+        yield None, Predictor(Inference(pretrained), templates, self.task_templates)
         for task in self.checkpoints:
-            yield task, Predictor(self._load(start.copy(), task)[1], templates, self.own_templates)
+            yield task, Predictor(self._load(pretrained.copy(), task)[1], templates, self.task_templates)
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The model with its prompts."""
-        return Predictor(self.inference, self.templates, self.own_templates)
+        """The model with its prompt templates."""
+        return Predictor(self.inference, self.templates, self.task_templates)
 
     def candidates(self, task: str | None = None, classes: Sequence[str] | None = None) -> Candidates:
         """The classes of one task, of all tasks of the run, or any others by name."""
-        return candidates(self.class_names, task, classes)
+        return select_candidates(self.class_names, task, classes)
 
     def classify(
         self,
@@ -157,27 +160,27 @@ class Run:
         classes: Sequence[str] | None = None,
         top: int = 1,
     ) -> list[list[Prediction]]:
-        """The best predictions for each image.
+        """The most probable classes of each image.
 
-        Probabilities are a softmax over the classes at hand: they add up to 1 over these, and say nothing about
-        whether the image shows one of them at all.
+        Probabilities are a softmax over the candidate classes: they add up to 1, also for an image that shows none of
+        them.
 
         Args:
             images: one or more files, PIL images or height × width × 3 arrays of bytes.
             task: only classes of this task; without it, classes of all tasks.
             classes: any class names instead (open vocabulary).
-            top: how many predictions an image.
+            top: number of predictions per image.
         """
-        among = self.candidates(task, classes)
-        several = [images] if isinstance(images, (str, Path, Image.Image, np.ndarray)) else list(images)
+        candidates = self.candidates(task, classes)
+        all_images = [images] if isinstance(images, (str, Path, Image.Image, np.ndarray)) else list(images)
         predictions: list[list[Prediction]] = []
-        for start in range(0, len(several), BATCH):  # not all of them decoded at once
-            batch = [read_image(image) for image in several[start : start + BATCH]]
-            predictions += self.predictor.predict(batch, among, top)
+        for start in range(0, len(all_images), BATCH):  # not all are decoded at once
+            batch = [read_image(image) for image in all_images[start : start + BATCH]]
+            predictions += self.predictor.predict(batch, candidates, top)
         return predictions
 
-    def answers(
-        self, files: Sequence[Path], among: Candidates, top: int = 1, *, skip: bool = False
-    ) -> Iterator[Answer]:
-        """As `classify`, for any number of files, one by one; with `skip`, those that cannot be read are told so."""
-        return answers(self.predictor, files, among, top, thread_pool(self.config.workers), skip=skip)
+    def predict_files(
+        self, files: Sequence[Path], candidates: Candidates, top: int = 1, *, skip: bool = False
+    ) -> Iterator[FilePredictions]:
+        """As `classify`, for any number of files, one by one; with `skip`, unreadable files do not raise an error."""
+        return predict_files(self.predictor, files, candidates, top, thread_pool(self.config.workers), skip=skip)

@@ -1,8 +1,10 @@
-"""The images of a run: decoded once, kept while they are needed, and handed out in batches."""
+"""The images of a run: decoded, cached, served in batches, and compared with those the run was started with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,6 +12,7 @@ from tasso.config import RunConfig, unwrap
 from tasso.data import ImageSet, Task, TaskSequence
 from tasso.data.images import Pixels, Preprocess, Stream, load_pixels, open_packs, thread_pool
 from tasso.distributed import Distributed
+from tasso.errors import RunError
 from tasso.methods import Method
 from tasso.progress import progress
 
@@ -25,7 +28,7 @@ class RunData:
         device: torch.device,
         distributed: Distributed,
     ) -> None:
-        """Images are packed now if the configuration asks for it."""
+        """Packs the images first if the configuration has a `pack_dir`."""
         self.config, self.preprocess, self.device, self.distributed = config, preprocess, device, distributed
         self.pool = thread_pool(config.workers)
         self.packs = packs = open_packs(config, self.pool, preprocess)
@@ -33,7 +36,7 @@ class RunData:
         self._cache: dict[str, Pixels] = {}
 
     def pixels(self, images: ImageSet, what: str) -> Pixels:
-        """Read images; `what` names them on the progress bar."""
+        """Decode images; `what` names them on the progress bar."""
         with progress(f"reading {what}", len(images)) as advance:
             return load_pixels(
                 images,
@@ -46,7 +49,7 @@ class RunData:
             )
 
     def cached(self, images: ImageSet, what: str) -> Pixels:
-        """As `pixels`, for images that are needed again and again: they are read once."""
+        """As `pixels`, for images that are used in several tasks: cached under the name `what`."""
         if what not in self._cache:
             self._cache[what] = self.pixels(images, what)
         return self._cache[what]
@@ -54,12 +57,12 @@ class RunData:
     def streams(
         self, index: int, task: Task, train: Pixels, method: Method, extra: Mapping[str, ImageSet]
     ) -> dict[str, Stream]:
-        """Batches of the task's images, and of those the method asks for in each step.
+        """Streams of batches: the task's images, and those that the method wants in every step.
 
         Args:
             index: of the task, from 0; part of the seed.
             train: the task's training images.
-            extra: image sets that the method brings itself, by name.
+            extra: the method's own image sets by name.
         """
         c, seed = self.config, (self.config.seed, index)
         streams = {
@@ -75,9 +78,40 @@ class RunData:
                 pixels = self.cached(images, "reference")
             elif name in extra:
                 images, pixels = extra[name], self.pixels(extra[name], f"{task.name} {name}")
-            else:  # its own to leave out: a memory is empty in the first task
+            else:  # the method has none in this task: a memory is empty in the first one
                 continue
             streams[name] = Stream(
                 name, pixels, images.labels, c.reference_batch_size, seed, self.device, view, self.distributed
             )
         return streams
+
+
+def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Path) -> None:
+    """Raise a RunError if the data have changed since the run was started.
+
+    Args:
+        results: of the run.
+        contents: `TaskSequence.contents` of the data as they are now; may have more tasks than the run.
+        run: the run folder, for the message.
+    """
+    advice = "Put back what it was started with, or choose another --out"
+    recorded = results["data"]
+    for name, before in recorded["tasks"].items():
+        now = contents["tasks"].get(name, before)
+        counts = [f"{d['classes']} classes, {d['train']} training and {d['test']} test images" for d in (before, now)]
+        if counts[0] != counts[1]:
+            raise RunError(
+                f"{run}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
+                f"{counts[1]}. {advice}"
+            )
+        if before != now:
+            raise RunError(
+                f"{run}: the data of task {name!r} have changed: as many images as when this run was started, but "
+                f"other files, labels or class names. {advice}"
+            )
+    before, now = (data.get("reference") for data in (recorded, contents))
+    if before and now and before != now:
+        raise RunError(
+            f"{run}: the reference images are not those this run was started with ({before['images']} then, "
+            f"{now['images']} now). {advice}"
+        )

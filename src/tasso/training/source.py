@@ -1,4 +1,4 @@
-"""Models by what a user calls them: a run folder, a checkpoint file, a model name."""
+"""Models as users name them: a run folder, a checkpoint file, a model name."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ log = logging.getLogger("tasso")
 def open_source(
     run: Path | None = None, after: str | None = None, model: str | None = None, pretrained: str | None = None
 ) -> Source:
-    """A run's model, or a pretrained one. Methods whose result is more than a CLIP model are refused."""
+    """A run's model or a pretrained one, for export. Models with modules of their own are refused."""
     if run is None:
         if after is not None:
-            raise ConfigError("after: needs a run, whose model is meant")
+            raise ConfigError("after: needs a run")
         clip = load_clip(model or "nano", pretrained)
         return Source(clip, (model or "nano").removeprefix("local-dir:").replace("/", "-").strip("-"), f"{clip.spec}")
     trained = Run(run, after=after, device="cpu")
     clip, results = trained.plain_clip(), trained.results
-    story = f"{results['model']}, {trained.stage} ({results['label']}, tasks {', '.join(trained.tasks)})"
-    return Source(clip, run.resolve().name, story, trained.left_behind)
+    description = f"{results['model']}, {trained.stage} ({results['label']}, tasks {', '.join(trained.tasks)})"
+    return Source(clip, run.resolve().name, description, trained.not_exported)
 
 
-def open_model(word: str) -> tuple[Clip, str]:
-    """The model that a word means, and how to name it to a person.
+def open_model(name: str) -> tuple[Clip, str]:
+    """A model to merge, and its description.
 
     Args:
-        word: a run folder (its latest model), a checkpoint file of a run, a model name, or MODEL:PRETRAINED.
+        name: a run folder (its latest model), a checkpoint file of a run, a model name, or MODEL:PRETRAINED.
     """
-    path = Path(word)
+    path = Path(name)
     if path.suffix == ".safetensors" and path.parent.name == "checkpoints":
-        return _named(_checkpoint_source(path))
+        return _described(_checkpoint_source(path))
     if (path / "results.json").is_file():
-        return _named(open_source(path))
+        return _described(open_source(path))
     if path.is_dir():
-        hint = f"; for an open_clip folder write {LOCAL}{word}" if (path / "open_clip_config.json").is_file() else ""
-        raise RunError(f"merge: {word} is a folder without results.json, so not a run folder{hint}")
-    if word.startswith(LOCAL):
-        model, pretrained = word, ""
+        hint = f"; for an open_clip folder write {LOCAL}{name}" if (path / "open_clip_config.json").is_file() else ""
+        raise RunError(f"merge: {name} is a folder without results.json, so not a run folder{hint}")
+    if name.startswith(LOCAL):
+        model, pretrained = name, ""
     else:
-        model, _, pretrained = word.partition(":")
+        model, _, pretrained = name.partition(":")
     if "/" in model and not model.startswith(LOCAL):
-        raise RunError(f"merge: {word}: no such run folder or checkpoint")
+        raise RunError(f"merge: {name}: no such run folder or checkpoint")
     clip = load_clip(model, pretrained or None)
     return clip, str(clip.spec)
 
 
-def _named(source: Source) -> tuple[Clip, str]:
-    if source.left_behind:
-        log.warning("%s is not merged: the result compares images with texts", source.left_behind)
-    return source.clip, source.story
+def _described(source: Source) -> tuple[Clip, str]:
+    if source.not_exported:
+        log.warning("%s is not merged: the result compares images with texts", source.not_exported)
+    return source.clip, source.description
 
 
 def _checkpoint_source(file: Path) -> Source:

@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill: the step at hand is finished and its state is saved."""
+"""SIGINT and SIGTERM: the current step is finished and the state is saved before the run ends."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Iterator
 
 
 class Stopped(KeyboardInterrupt):
-    """The run was asked to stop, and its state is saved."""
+    """The run was stopped by a signal, and its state is saved."""
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and a polite kill set, so that a step is finished before its state is saved."""
+    """An event that the first SIGINT or SIGTERM sets. A second signal has its usual effect at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield event
         return
 
-    def ask(number: int, _: object) -> None:
+    def handle(number: int, _: object) -> None:
         event.set()
-        signal.signal(number, before[signal.Signals(number)])  # who asks twice does not want to wait
+        signal.signal(number, previous[signal.Signals(number)])
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield event
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

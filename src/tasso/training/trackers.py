@@ -1,6 +1,6 @@
-"""Tells an experiment tracker what the run's own log is told: losses, accuracies, metrics.
+"""Experiment trackers (TensorBoard, W&B, MLflow): they get the losses, accuracies and metrics of a run.
 
-`log.jsonl` is always written. A tracker is a guest: what goes wrong with it is said once and does not stop the run.
+`log.jsonl` is always written. A tracker that fails is logged once, not used any more, and does not stop the run.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tasso.errors import ConfigError
 log = logging.getLogger("tasso")
 
 Options = Mapping[str, Any]
-Numbers = Mapping[str, float]
+Scalars = Mapping[str, float]
 
 
 class Backend(Protocol):
-    """What a tracker must be able to do. `step` counts optimiser steps over all tasks."""
+    """What a tracker must implement. `step` counts optimiser steps over all tasks."""
 
-    def numbers(self, values: Numbers, step: int) -> None: ...
+    def log_scalars(self, values: Scalars, step: int) -> None: ...
 
     def close(self, finished: bool) -> None: ...
 
 
 class TensorBoard:
-    """Event files in RUN/tracking/tensorboard; a run that goes on adds one."""
+    """Event files in RUN/tracking/tensorboard; a resumed run adds one."""
 
     def __init__(self, folder: Path, name: str, options: Options) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -37,7 +37,7 @@ class TensorBoard:
         self.writer = SummaryWriter(str(folder / "tensorboard"))
         self.writer.add_text("options", "\n".join(f"    {key}: {value}" for key, value in options.items()))
 
-    def numbers(self, values: Numbers, step: int) -> None:
+    def log_scalars(self, values: Scalars, step: int) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
@@ -46,18 +46,18 @@ class TensorBoard:
 
 
 class WandB:
-    """Project and login are wandb's own business (WANDB_PROJECT, WANDB_MODE, …); a run that goes on keeps its id."""
+    """Configured by wandb's environment variables (WANDB_PROJECT, WANDB_MODE, …); a resumed run keeps its id."""
 
     def __init__(self, folder: Path, name: str, options: Options) -> None:
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "wandb-id.txt"
-        known = file.read_text(encoding="utf-8").strip() if file.is_file() else None
-        self.run = wandb.init(dir=str(folder), name=name, config=dict(options), id=known, resume="allow")
+        run_id = file.read_text(encoding="utf-8").strip() if file.is_file() else None
+        self.run = wandb.init(dir=str(folder), name=name, config=dict(options), id=run_id, resume="allow")
         file.write_text(self.run.id, encoding="utf-8")
 
-    def numbers(self, values: Numbers, step: int) -> None:
+    def log_scalars(self, values: Scalars, step: int) -> None:
         self.run.log(dict(values), step=step)
 
     def close(self, finished: bool) -> None:
@@ -65,7 +65,7 @@ class WandB:
 
 
 class MLflow:
-    """Where runs go is mlflow's own business (MLFLOW_TRACKING_URI, …); a run that goes on keeps its id."""
+    """Configured by mlflow's environment variables (MLFLOW_TRACKING_URI, …); a resumed run keeps its id."""
 
     def __init__(self, folder: Path, name: str, options: Options) -> None:
         from mlflow import MlflowClient
@@ -83,7 +83,7 @@ class MLflow:
                 self.client.log_param(self.id, key, value)
             file.write_text(self.id, encoding="utf-8")
 
-    def numbers(self, values: Numbers, step: int) -> None:
+    def log_scalars(self, values: Scalars, step: int) -> None:
         for name, value in values.items():
             self.client.log_metric(self.id, name, value, step=step)
 
@@ -96,20 +96,18 @@ BACKENDS: dict[Tracker, Callable[[Path, str, Options], Backend]] = {
     "wandb": WandB,
     "mlflow": MLflow,
 }
-# What has to be there; torch has its own writer of event files, which needs tensorboard.
-MODULES: dict[Tracker, str] = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
 
 def check_installed(tracker: Tracker | None) -> None:
-    """Raise a ConfigError if the tracker's package is missing; before anything is trained."""
+    """Raise a ConfigError if the tracker's package, which has its name, is missing."""
     from importlib.util import find_spec
 
-    if tracker and find_spec(MODULES[tracker]) is None:
+    if tracker and find_spec(tracker) is None:
         raise ConfigError(f"track: {tracker} is not installed: pip install 'tasso[{tracker}]'")
 
 
 class Tracking:
-    """The tracker of one run, or none. Whatever it raises is told once, and from then on it is left alone."""
+    """The tracker of one run, or none. If it raises anything, a warning is logged and it is not used any more."""
 
     def __init__(self, tracker: Tracker | None, open_backend: Callable[[], Backend] | None) -> None:
         self.tracker = tracker
@@ -117,49 +115,50 @@ class Tracking:
         if open_backend:
             self.backend = self._try(open_backend)
 
-    def step(self, task: str, step: int, values: Numbers) -> None:
-        """Losses of a step; `step` counts over all tasks."""
-        self._numbers({f"loss/{task}/{name}": value for name, value in values.items()}, step)
+    def step(self, task: str, step: int, values: Scalars) -> None:
+        """Log the loss terms of a step; `step` counts over all tasks."""
+        self._log({f"loss/{task}/{name}": value for name, value in values.items()}, step)
 
     def row(self, tasks: list[str], settings: Mapping[str, Sequence[float | None]], step: int) -> None:
-        """Accuracies on all tasks, and their mean where all are known."""
+        """Log the accuracies on all tasks, and their mean if all are known."""
         values = {f"{s}/{task}": v for s, row in settings.items() for task, v in zip(tasks, row, strict=True)}
         for setting, row in settings.items():
             known = [value for value in row if value is not None]
             values[f"{setting}/mean"] = sum(known) / len(known) if len(known) == len(row) else None
-        self._numbers(values, step)
+        self._log(values, step)
 
     def metrics(self, settings: Mapping[str, Mapping[str, float]], step: int) -> None:
-        """What sums up the run."""
-        self._numbers({f"{s}/{name}": v for s, values in settings.items() for name, v in values.items()}, step)
+        """Log the metrics of a finished run."""
+        self._log({f"{s}/{name}": v for s, values in settings.items() for name, v in values.items()}, step)
 
     def close(self, finished: bool) -> None:
-        """The run is over, or stopped."""
+        """Close the tracker when the run has finished or stopped."""
         if backend := self.backend:
             self._try(lambda: backend.close(finished))
         self.backend = None
 
-    def _numbers(self, values: Mapping[str, float | None], step: int) -> None:
+    def _log(self, values: Mapping[str, float | None], step: int) -> None:
+        """Log the values that are finite numbers."""
         finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
         if self.backend and finite:
             backend = self.backend
-            self._try(lambda: backend.numbers(finite, step))
+            self._try(lambda: backend.log_scalars(finite, step))
 
     def _try(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except Exception as error:  # trackers raise errors of many kinds: of files, of networks, of servers
+        except Exception as error:  # of files, networks, servers: anything
             self.backend = None
-            log.warning("track: %s failed and is left alone from here on: %s", self.tracker, error)
+            log.warning("track: %s failed and is not used any more: %s", self.tracker, error)
             return None
 
 
 def open_tracking(config: RunConfig, folder: Path, options: Options, *, writes: bool) -> Tracking:
-    """The tracker that a configuration asks for. Of several processes one tracks.
+    """The tracker that a configuration names; no tracker if there is none or if this rank does not write.
 
     Args:
-        folder: the run's folder for what trackers keep.
-        options: what makes the run this run, for the tracker to show.
+        folder: the run's folder for files of trackers.
+        options: options of the run, for the tracker to show.
     """
     if not config.track or not writes:
         return Tracking(config.track, None)

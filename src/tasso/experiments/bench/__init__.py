@@ -1,13 +1,12 @@
-"""Speed, as ratios within one run: steps, evaluation, images, and what they add up to."""
+"""`tasso bench`: speed of training steps, evaluation, reading images, and a full run at the paper's sizes."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tasso.experiments.bench.evaluation import bench_eval
+from tasso.experiments.bench.full_run import bench_run
 from tasso.experiments.bench.images import bench_images
-from tasso.experiments.bench.measure import QUICK, QUICK_HOW
 from tasso.experiments.bench.step import bench_step
-from tasso.experiments.bench.whole import bench_run
 
 __all__ = ["BENCHES", "bench_eval", "bench_images", "bench_run", "bench_step", "measure"]
 
@@ -18,20 +17,36 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "run": bench_run,
 }
 MODEL = "ViT-B-16-quickgelu"
+# For two CPU cores and a minute: options of a run, and arguments of each bench.
+QUICK: dict[str, Any] = {"model": "nano", "batch_size": 8, "reference_batch_size": 16, "eval_batch_size": 64}
+QUICK_ARGS: dict[str, dict[str, int]] = {
+    "step": {"rounds": 3, "calls": 2},
+    "eval": {"images": 128},
+    "images": {"rounds": 2, "calls": 2, "images": 192, "batches": 2},
+    "run": {"rounds": 3, "calls": 2, "images": 128},
+}
 
 
 def measure(
-    what: str, options: Mapping[str, Any], *, quick: bool, classes: int | None = None, beside: Collection[str] = ()
+    what: str,
+    options: Mapping[str, Any],
+    *,
+    quick: bool,
+    classes: int | None = None,
+    baselines: Collection[str] = (),
 ) -> dict[str, Any]:
-    """One bench at its usual size, or a quick one with nano.
+    """Run one bench.
 
     Args:
-        options: those of a run, where they differ from the bench's own.
-        beside: what a step is compared with: reference, eager.
+        what: a key of `BENCHES`.
+        options: options of a run, where they differ from those of the bench.
+        quick: a few steps with nano.
+        classes: classes per task, if not the default.
+        baselines: what to time a step against: reference (the authors' recipe), eager.
     """
-    how: dict[str, Any] = dict(QUICK_HOW[what]) if quick else {}
+    args: dict[str, Any] = dict(QUICK_ARGS[what]) if quick else {}
     if classes:
-        how["classes"] = classes
+        args["classes"] = classes
     if what in ("step", "run"):
-        how |= dict.fromkeys(beside, True)
-    return BENCHES[what]({**(QUICK if quick else {"model": MODEL}), **options}, **how)
+        args |= dict.fromkeys(baselines, True)
+    return BENCHES[what]({**(QUICK if quick else {"model": MODEL}), **options}, **args)

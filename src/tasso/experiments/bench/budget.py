@@ -1,4 +1,4 @@
-"""What benches must reach: ratios within one run, never times, so that one file serves all machines."""
+"""Bounds for benches: ratios within one run, never times, so that one file holds for all machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ SHIPPED = Path(__file__).with_name("budget.json")
 
 @dataclass(frozen=True)
 class Rule:
-    """A bound for one value of one bench."""
+    """A bound for one value of one bench.
+
+    Attributes:
+        what: the bench.
+        on: cuda or cpu.
+        value: key of the result.
+    """
 
     what: str
     on: str
@@ -25,15 +31,15 @@ class Rule:
     at_least: float | None = None
     at_most: float | None = None
 
-    def concerns(self, result: Mapping[str, Any]) -> bool:
-        """Is this rule about that bench, and was the value measured there?"""
+    def applies_to(self, result: Mapping[str, Any]) -> bool:
+        """True if the result is of this bench, device, model and method, and has the value."""
         kind = "cuda" if result["cuda"] else "cpu"
         model = str(result["model"]).removesuffix(" (random weights)")
         same = (self.what, self.on, self.model, self.method) == (result["what"], kind, model, result["method"]["name"])
         return same and self.value in result
 
-    def broken(self, result: Mapping[str, Any]) -> str | None:
-        """What is wrong with the result, or None."""
+    def violation(self, result: Mapping[str, Any]) -> str | None:
+        """A message if the result violates the rule, or None."""
         measured = result[self.value]
         if self.at_least is not None and measured < self.at_least:
             return f"{self.what}: {self.value} is {measured}, must be at least {self.at_least}"
@@ -54,6 +60,6 @@ def read_budget(path: Path = SHIPPED) -> list[Rule]:
 
 
 def compare(results: Sequence[Mapping[str, Any]], rules: Sequence[Rule]) -> tuple[int, list[str]]:
-    """How many rules concern these results, and what is wrong."""
-    judged = [(rule, result) for result in results for rule in rules if rule.concerns(result)]
-    return len(judged), [line for rule, result in judged if (line := rule.broken(result))]
+    """The number of rules that apply to these results, and messages about those that are violated."""
+    checked = [(rule, result) for result in results for rule in rules if rule.applies_to(result)]
+    return len(checked), [message for rule, result in checked if (message := rule.violation(result))]

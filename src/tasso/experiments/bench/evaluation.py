@@ -1,4 +1,4 @@
-"""How many images a second a checkpoint is tested on, in both settings at once."""
+"""Images per second in evaluation, both settings together."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasso.evaluation.accuracy import accuracy_rows
-from tasso.experiments.bench.measure import machine, plain, reset_peak_memory, time_calls
-from tasso.experiments.bench.noise import noise_learner
+from tasso.experiments.bench.random_tasks import random_learner
+from tasso.experiments.bench.timing import describe_machine, reset_peak_memory, time_calls
 from tasso.training.engine import peak_memory
 
 
 def bench_eval(
     options: Mapping[str, Any], *, classes: int = 347, images: int = 4096, rounds: int = 3
 ) -> dict[str, Any]:
-    """Embed two test sets once and score them for MTIL and MCIL; images lie on the device already."""
-    learner = noise_learner(dict(options), classes=classes, images=64, test=images)
+    """Embed two test sets and score them for MTIL and MCIL; images are on the device already."""
+    learner = random_learner(dict(options), classes=classes, images=64, test=images)
     tasks, device = learner.sequence.tasks, learner.device
     pixels = [learner.data.cached(task.test, f"{task.name} test") for task in tasks]
     inference = learner.method.inference([task.class_names for task in tasks])
     reset_peak_memory(device)
 
-    def once() -> None:
+    def evaluate() -> None:
         accuracy_rows(inference, tasks, pixels, learner.templates, learner.config.eval_batch_size)
 
-    timing = time_calls(once, device, warm_up=1, rounds=rounds, calls=1)
+    timing = time_calls(evaluate, device, warm_up=1, rounds=rounds, calls=1)
     return {
         "what": "eval",
-        **machine(device),
+        **describe_machine(device),
         "model": str(learner.clip.spec),
         "precision": learner.config.precision,
         "eval_batch_size": learner.config.eval_batch_size,
         "images": 2 * images,
         "classes": 2 * classes,
-        **plain(timing),
+        **timing.to_dict(),
         "images_per_second": round(2 * images / timing.seconds, 1),
         "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
     }

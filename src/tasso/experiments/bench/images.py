@@ -1,4 +1,4 @@
-"""How fast images come from files: decoded one by one, and from packs; and what of it is left while training."""
+"""Images per second from files, decoded or packed, and training steps that read from packs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from PIL import Image
 from tasso.data import ImageSet
 from tasso.data.annotated import FolderSource
 from tasso.data.images import Packs, Pixels, Stream, load_pixels
-from tasso.experiments.bench.measure import machine, plain, synchronise
-from tasso.experiments.bench.noise import bench_learner, noise_learner, two_tasks
+from tasso.experiments.bench.random_tasks import bench_learner, random_learner, two_tasks
 from tasso.experiments.bench.step import IMAGES, time_steps
+from tasso.experiments.bench.timing import describe_machine, synchronise
 from tasso.progress import progress
 
-SIDES = ((500, 375), (375, 500), (640, 480), (400, 400))  # width and height of usual photographs
+SIZES = ((500, 375), (375, 500), (640, 480), (400, 400))  # width and height of common photographs
 BATCH = 96
 
 
@@ -35,63 +35,70 @@ def bench_images(
     rounds: int = 3,
     calls: int | None = None,
 ) -> dict[str, Any]:
-    """Images a second from JPEG files of mixed sizes, exactly as torchvision sees them and packed; then training
-    steps from packs beside those on images that lie on the device already.
+    """Images per second from JPEG files of mixed sizes, decoded ("exact") and packed; then training steps from packs
+    against those with images on the device.
 
-    The files have just been written, so that they are read from the system's cache, as in all epochs but the first.
+    The files have just been written, so they are read from the system's cache, as in all epochs but the first.
+
+    Args:
+        options: options of a run.
+        classes: classes per task.
+        images: number of JPEG files.
+        batches: timed batches of `BATCH` images.
+        rounds: as in `bench_step`.
+        calls: as in `bench_step`.
     """
-    endless = {"steps": 10**6, **options}
-    learner = noise_learner(endless, classes=classes, images=IMAGES)
+    options = {"steps": 10**6, **options}
+    learner = random_learner(options, classes=classes, images=IMAGES)
     device, preprocess, pool = learner.device, learner.clip.preprocess, learner.data.pool
-    held = time_steps(learner, rounds, calls)
-    with tempfile.TemporaryDirectory(prefix="tasso-bench-") as place:
-        photographs = draw_photographs(Path(place) / "photographs", images, classes)
+    on_device = time_steps(learner, rounds, calls)
+    with tempfile.TemporaryDirectory(prefix="tasso-bench-") as folder:
+        photographs = draw_photographs(Path(folder) / "photographs", images, classes)
         started = time.perf_counter()
-        packs = Packs(Path(place) / "packs", learner.config.pack_size, False, pool)
+        packs = Packs(Path(folder) / "packs", learner.config.pack_size, False, pool)
         packed_images = packs.add(photographs, "photographs", may_skip=False)
-        packing = time.perf_counter() - started
+        packing_seconds = time.perf_counter() - started
         exact = images_per_second(load_pixels(photographs, preprocess, device, pool, 0.0), device, batches)
-        found = load_pixels(packed_images, preprocess, device, pool, 0.0, packs=packs)
-        packed = images_per_second(found, device, batches)
-        # Held nowhere: from disk means from disk, however few the images are.
-        from_disk = time_steps(
+        packed_pixels = load_pixels(packed_images, preprocess, device, pool, 0.0, packs=packs)
+        packed = images_per_second(packed_pixels, device, batches)
+        from_packs = time_steps(  # without a cache in memory, however few the images are
             bench_learner(
-                {**endless, "cache_gib": 0.0, "pack_dir": str(packs.folder)},
+                {**options, "cache_gib": 0.0, "pack_dir": str(packs.folder)},
                 lambda size: two_tasks(classes, photographs, photographs.subset(np.arange(8)), photographs),
             ),
             rounds,
             calls,
         )
-    exact, packed = round(exact, 1), round(packed, 1)  # so that their ratio is that of the numbers told
+    exact, packed = round(exact, 1), round(packed, 1)  # so that their ratio is that of the printed rates
     return {
         "what": "images",
-        **machine(device),
+        **describe_machine(device),
         "cores": os.cpu_count(),
         "model": str(learner.clip.spec),
         "method": learner.config.method,
         "images": images,
-        "packing_images_per_second": round(images / packing, 1),
+        "packing_images_per_second": round(images / packing_seconds, 1),
         "exact_images_per_second": exact,
         "packed_images_per_second": packed,
         "packed_against_exact": round(packed / exact, 2),
-        "step_on_device": plain(held),
-        "step_from_packs": plain(from_disk),
-        "share_of_device_rate": round(held.seconds / from_disk.seconds, 4),
+        "step_on_device": on_device.to_dict(),
+        "step_from_packs": from_packs.to_dict(),
+        "share_of_device_rate": round(on_device.seconds / from_packs.seconds, 4),
     }
 
 
 def draw_photographs(folder: Path, count: int, classes: int) -> ImageSet:
-    """JPEG files as large as photographs: smooth colours with a little grain."""
+    """JPEG files of the size of photographs: smooth colours with a little noise."""
     folder.mkdir(parents=True)
 
     def draw(number: int) -> str:
         rng = np.random.default_rng(number)
-        width, height = SIDES[number % len(SIDES)]
+        width, height = SIZES[number % len(SIZES)]
         colours = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))
         smooth = np.asarray(colours.resize((width, height), Image.Resampling.BICUBIC)).astype(np.int16)
-        grain = rng.integers(-12, 13, smooth.shape, dtype=np.int16)
+        noise = rng.integers(-12, 13, smooth.shape, dtype=np.int16)
         name = f"{number}.jpg"
-        Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(folder / name, quality=90)
+        Image.fromarray(np.clip(smooth + noise, 0, 255).astype(np.uint8)).save(folder / name, quality=90)
         return name
 
     with progress("drawing photographs", count) as advance, ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -103,10 +110,10 @@ def draw_photographs(folder: Path, count: int, classes: int) -> ImageSet:
 
 
 def images_per_second(pixels: Pixels, device: torch.device, batches: int) -> float:
-    """Images that a stream of training views delivers a second when nobody else needs the machine."""
+    """Images per second from a stream of training views, without training."""
     stream = Stream("speed", pixels, np.zeros(len(pixels), dtype=np.int64), BATCH, (0,), device)
     try:
-        stream.batch(0)  # threads are started, files opened
+        stream.batch(0)  # starts threads, opens files
         synchronise(device)
         started = time.perf_counter()
         for step in range(1, batches + 1):

@@ -1,4 +1,4 @@
-"""How long a training step takes, and how close that is to what the machine can do."""
+"""Time of a training step, and its share of the machine's matmul rate."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasso.experiments.bench.measure import Timing, machine, matmul_rate, plain, reset_peak_memory, time_calls
-from tasso.experiments.bench.noise import noise_learner
-from tasso.experiments.bench.reference import ReferenceStep
+from tasso.experiments.bench.authors_step import AuthorsStep
+from tasso.experiments.bench.random_tasks import random_learner
+from tasso.experiments.bench.timing import Timing, describe_machine, matmul_rate, reset_peak_memory, time_calls
 from tasso.training.checkpoints import save_checkpoint
 from tasso.training.engine import Training, choose_precision, peak_memory
 from tasso.training.learner import Learner
 
-RANK = 144  # the paper's; it fits nano too
-IMAGES = 512  # a set; all lie on the device before the clock starts
+RANK = 144  # the paper's; works for nano too
+IMAGES = 512  # per set; all are on the device before timing starts
 
 
 def bench_step(
@@ -31,18 +31,19 @@ def bench_step(
     """Time steps of one method.
 
     Args:
-        options: those of a run: model, method, batch sizes, device, precision, compile, cuda_graphs.
-        classes: of the task; methods that train the text tower encode so many prompts a step.
-        rounds: how many times `calls` steps (None: as many as take half a second) are timed; the median counts.
-        reference: time our re-creation of the authors' recipe too.
-        eager: time the same step neither compiled nor recorded too.
+        options: options of a run: model, method, batch sizes, device, precision, compile, cuda_graphs.
+        classes: classes per task; methods that train the text tower encode their prompts in every step.
+        rounds: number of timed rounds; the median counts.
+        calls: steps per round; None: as many as take about half a second.
+        reference: also time our re-creation of the authors' step.
+        eager: also time the same step without compilation and CUDA graphs.
     """
     options = {"steps": 10**6, **options}
-    learner = noise_learner(options, classes=classes, images=IMAGES)
+    learner = random_learner(options, classes=classes, images=IMAGES)
     device = learner.device
     result: dict[str, Any] = {
         "what": "step",
-        **machine(device),
+        **describe_machine(device),
         "model": str(learner.clip.spec),
         "method": learner.config.method,
         "batch": [learner.config.batch_size, learner.config.reference_batch_size],
@@ -53,19 +54,19 @@ def bench_step(
         "matmul_tflops": round(matmul_rate(device, choose_precision(learner.config.precision, device)), 2),
     }
     started = time.perf_counter()
-    training = second_task(learner)
+    training = begin_second_task(learner)
     training.advance()
     result["seconds_to_first_step"] = round(time.perf_counter() - started, 2)
     reset_peak_memory(device)
     timing = time_calls(training.advance, device, rounds=rounds, calls=calls)
     images = sum(stream.batch_size for stream in training.streams.values())
     result |= {
-        **plain(timing),
+        **timing.to_dict(),
         "images_per_second": round(images / timing.seconds, 1),
         "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
     }
     training.close()
-    del training, learner  # what is measured next has its memory counted, too
+    del training, learner  # free their memory before the next measurement
     result["tflop"] = round(count_tflop(options, classes), 4)
     result["tflops"] = round(result["tflop"] / timing.seconds, 2)
     result["share_of_matmul"] = round(result["tflops"] / result["matmul_tflops"], 4)
@@ -78,8 +79,8 @@ def bench_step(
     return result
 
 
-def second_task(learner: Learner) -> Training:
-    """The second task ready for its first step, as if the first had been learned."""
+def begin_second_task(learner: Learner) -> Training:
+    """Prepare the second task up to its first step, as if the first had been learned."""
     learner.begin(0).close()
     learner.method.end_task()
     save_checkpoint(learner.clip, learner.method, learner.folder, 0, "first", {})
@@ -87,8 +88,8 @@ def second_task(learner: Learner) -> Training:
 
 
 def time_steps(learner: Learner, rounds: int, calls: int | None) -> Timing:
-    """Steps of the learner's second task; peak memory is counted from the first of them on."""
-    training = second_task(learner)
+    """Time steps of the learner's second task, after resetting peak memory."""
+    training = begin_second_task(learner)
     try:
         reset_peak_memory(learner.device)
         return time_calls(training.advance, learner.device, rounds=rounds, calls=calls)
@@ -96,14 +97,14 @@ def time_steps(learner: Learner, rounds: int, calls: int | None) -> Timing:
         training.close()
 
 
-def step_by_step(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, neither compiled nor recorded."""
+def eager_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without compilation and CUDA graphs."""
     return {**options, "compile": "off", "cuda_graphs": False}
 
 
 def count_tflop(options: Mapping[str, Any], classes: int) -> float:
-    """Multiplications and additions of one step, as our forward passes do them, counted while it runs."""
-    training = second_task(noise_learner(step_by_step(options), classes=classes, images=IMAGES))
+    """TFLOP of one step as our forward passes compute it, counted while it runs."""
+    training = begin_second_task(random_learner(eager_options(options), classes=classes, images=IMAGES))
     training.advance()
     with FlopCounterMode(display=False) as counter:
         training.advance()
@@ -112,18 +113,18 @@ def count_tflop(options: Mapping[str, Any], classes: int) -> float:
 
 
 def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
-    """What compiling and recording are compared with."""
-    learner = noise_learner(step_by_step(options), classes=classes, images=IMAGES)
+    """Time of the step without compilation and CUDA graphs."""
+    learner = random_learner(eager_options(options), classes=classes, images=IMAGES)
     timing = time_steps(learner, rounds, calls)
-    return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
+    return {**timing.to_dict(), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
 
 
 def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
-    """The authors' recipe in float32, TF32 off as PyTorch ships."""
+    """Time of the authors' step in float32, with TF32 off as by default in PyTorch."""
     method = {"name": "tasso", "rank": RANK}
-    learner = noise_learner({**options, "method": method, "precision": "float32"}, classes=classes, images=IMAGES)
-    step = ReferenceStep(learner, RANK)
+    learner = random_learner({**options, "method": method, "precision": "float32"}, classes=classes, images=IMAGES)
+    step = AuthorsStep(learner, RANK)
     reset_peak_memory(learner.device)
     timing = time_calls(step, learner.device, warm_up=2, rounds=rounds, calls=calls and max(1, calls // 3))
     step.close()
-    return {**plain(timing), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
+    return {**timing.to_dict(), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}

@@ -1,24 +1,24 @@
-"""A bench's result for people."""
+"""A bench's result as lines of text."""
 
 from __future__ import annotations
 
 from typing import Any
 
 NAMES = {
-    "seconds_ms": "milliseconds a call (median)",
-    "spread_ms": "slowest round less fastest (ms)",
-    "images_per_second": "images a second",
-    "tflop": "arithmetic of a step (TFLOP)",
+    "seconds_ms": "milliseconds per call (median)",
+    "spread_ms": "slowest minus fastest round (ms)",
+    "images_per_second": "images per second",
+    "tflop": "arithmetic per step (TFLOP)",
     "tflops": "TFLOP/s",
-    "matmul_tflops": "TFLOP/s of large products here",
-    "share_of_matmul": "share of that",
+    "matmul_tflops": "TFLOP/s of large matrix products",
+    "share_of_matmul": "share of that rate",
     "peak_memory_gib": "peak memory (GiB)",
     "seconds_to_first_step": "seconds to the first step",
     "times_faster": "times faster than the plain recipe",
     "times_faster_than_eager": "times faster than eager",
-    "packing_images_per_second": "images packed a second",
-    "exact_images_per_second": "images a second, decoded",
-    "packed_images_per_second": "images a second, from packs",
+    "packing_images_per_second": "images packed per second",
+    "exact_images_per_second": "images per second, decoded",
+    "packed_images_per_second": "images per second, from packs",
     "packed_against_exact": "times faster from packs",
     "share_of_device_rate": "steps from packs, share of the rate",
     "training_minutes": "minutes of training",
@@ -26,11 +26,11 @@ NAMES = {
     "minutes": "minutes in all",
 }
 
-PARTS = ("reference", "eager", "evaluation", "step_on_device", "step_from_packs")  # benches within a bench
+PARTS = ("reference", "eager", "evaluation", "step_on_device", "step_from_packs")  # nested results
 
 
 def show(result: dict[str, Any], indent: str = "") -> None:
-    """Print one line a value, with what it was measured on."""
+    """Print one line per value."""
     for key, value in result.items():
         if isinstance(value, dict) and key in PARTS:
             print(f"{indent}{key.replace('_', ' ')}:")

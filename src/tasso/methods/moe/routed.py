@@ -10,7 +10,7 @@ from torch import Tensor
 from tasso.methods.moe.adapters import PLAIN, Adapters
 from tasso.methods.moe.selector import TaskSelector
 from tasso.models.clip import Clip
-from tasso.models.inference import Embedded, Inference, Templates, for_each
+from tasso.models.inference import Embedded, Inference, Templates, templates_per_group
 
 SHARED_BATCH = 128
 
@@ -27,7 +27,7 @@ class RoutedInference(Inference):
         self._version = adapters.version
 
     @property
-    def shares_decisions(self) -> bool:
+    def batch_dependent(self) -> bool:
         return self.selector.whole_batch
 
     def embed(self, pixels: Tensor) -> Embedded:
@@ -38,9 +38,9 @@ class RoutedInference(Inference):
             with self.adapters.routed(routes):
                 return Embedded(self.clip.encode_images(pixels), routes)
 
-    def blank(self, count: int) -> Embedded:
+    def empty(self, count: int) -> Embedded:
         routes = torch.empty(count, dtype=torch.int64, device=self.clip.device)
-        return Embedded(super().blank(count).features, routes)
+        return Embedded(super().empty(count).features, routes)
 
     def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
         if images.routes is None:
@@ -48,7 +48,7 @@ class RoutedInference(Inference):
         scores = images.features.new_empty(len(images.features), sum(map(len, groups)))
         for route in torch.unique(images.routes).tolist():
             rows = images.routes == route
-            each = zip(groups, for_each(groups, templates), strict=True)
+            each = zip(groups, templates_per_group(groups, templates), strict=True)
             texts = torch.cat([self._class_texts(route, names, prompts) for names, prompts in each])
             scores[rows] = images.features[rows] @ texts.mT
         return scores

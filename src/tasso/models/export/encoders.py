@@ -1,4 +1,4 @@
-"""The two towers as functions from tensors to unit embeddings, for formats that keep functions."""
+"""The two towers as modules from tensors to unit embeddings, for formats that store graphs (TorchScript, ONNX)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from tasso.models.clip import Clip
 
-ABOUT = "about.json"
-EXAMPLES = 2  # one alone might be taken for a size that never changes
+METADATA_FILE = "metadata.json"
+EXAMPLE_BATCH = 2  # tracing may treat a batch of 1 as a constant size
 
 
 class ImageEncoder(nn.Module):
-    """Normalised pixels, batch × 3 × size × size, to unit embeddings."""
+    """Unit embeddings (B, D) of normalised pixels (B, 3, size, size)."""
 
     def __init__(self, clip: Clip) -> None:
         super().__init__()
-        self.model = _part(clip.model, image=True)
+        self.model = _single_tower(clip.model, image=True)
 
     def forward(self, pixels: Tensor) -> Tensor:
         embedding: Tensor = self.model.encode_image(pixels, normalize=True)
@@ -31,53 +31,53 @@ class ImageEncoder(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Tokens, batch × context length, to unit embeddings."""
+    """Unit embeddings (B, D) of token ids (B, context length)."""
 
     def __init__(self, clip: Clip) -> None:
         super().__init__()
-        self.model = _part(clip.model, image=False)
+        self.model = _single_tower(clip.model, image=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         embedding: Tensor = self.model.encode_text(tokens, normalize=True)
         return embedding
 
 
-def _part(model: nn.Module, *, image: bool) -> Any:
-    """The model with one tower only: what is traced takes all tensors along, needed or not."""
-    part = copy.copy(model)  # another module with the same tensors
-    part._modules = {name: module for name, module in model._modules.items() if (name == "visual") == image}
+def _single_tower(model: nn.Module, *, image: bool) -> Any:
+    """The model with one tower only: exporting stores all tensors of a module, used or not."""
+    tower = copy.copy(model)  # shares its tensors with the model
+    tower._modules = {name: module for name, module in model._modules.items() if (name == "visual") == image}
     if image:
-        part._parameters = {}
-    return part
+        tower._parameters = {}
+    return tower
 
 
 def encoders(clip: Clip) -> dict[str, tuple[nn.Module, Tensor, str]]:
-    """By name: the encoder, an input like those it will get, and what the input is called."""
+    """By name: the encoder, an example input, and the name of the input."""
     clip.to("cpu")
     size = clip.preprocess.size
-    pixels = torch.zeros(EXAMPLES, 3, size, size)
-    tokens = torch.as_tensor(clip.tokenizer(["a"] * EXAMPLES))
+    pixels = torch.zeros(EXAMPLE_BATCH, 3, size, size)
+    tokens = torch.as_tensor(clip.tokenizer(["a"] * EXAMPLE_BATCH))
     return {
         "image_encoder": (ImageEncoder(clip).eval(), pixels, "pixels"),
         "text_encoder": (TextEncoder(clip).eval(), tokens, "tokens"),
     }
 
 
-def write_about(clip: Clip, place: Path) -> None:
-    """What the encoders expect, and the vocabulary where the model has its own."""
-    about = {
+def write_metadata(clip: Clip, folder: Path) -> None:
+    """Write preprocessing, sizes and logit scale, and the vocabulary if the model has its own."""
+    metadata = {
         **dataclasses.asdict(clip.preprocess),
         "context_length": int(clip.tokenizer(["a"]).shape[-1]),
         "embed_dim": clip.dim,
         "logit_scale": clip.logit_scale,
     }
-    (place / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
     if clip.vocabulary:
-        shutil.copyfile(clip.vocabulary, place / clip.vocabulary.name)
+        shutil.copyfile(clip.vocabulary, folder / clip.vocabulary.name)
 
 
-def preparation(clip: Clip) -> str:
-    """Python that makes `pixels` of an image and `tokens` of texts, with torchvision's transforms."""
+def preprocessing_code(clip: Clip) -> str:
+    """Python code for the README: `pixels` of an image with torchvision's transforms, and `tokens` of texts."""
     p = clip.preprocess
     mode = p.interpolation.upper()
     resize = f"T.Resize({p.size if p.resize_mode == 'shortest' else (p.size, p.size)}, T.InterpolationMode.{mode})"
@@ -85,12 +85,12 @@ def preparation(clip: Clip) -> str:
     return f"""preprocess = T.Compose(
     {steps}
 )
-tokenizer = {_tokenizer(clip)}
+tokenizer = {_tokenizer_code(clip)}
 pixels = preprocess(ImageOps.exif_transpose(Image.open("IMAGE")).convert("RGB"))[None]
 tokens = tokenizer(TEXTS)"""
 
 
-def _tokenizer(clip: Clip) -> str:
+def _tokenizer_code(clip: Clip) -> str:
     length = int(clip.tokenizer(["a"]).shape[-1])
     if clip.vocabulary:
         return f'open_clip.SimpleTokenizer("FOLDER/{clip.vocabulary.name}", context_length={length})'

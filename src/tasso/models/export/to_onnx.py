@@ -1,4 +1,4 @@
-"""A model as two ONNX files, for onnxruntime and whatever else reads them."""
+"""Export as two ONNX files, one per encoder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 
 from tasso.errors import ModelError
 from tasso.models.clip import Clip
-from tasso.models.export.encoders import encoders, preparation, write_about
+from tasso.models.export.encoders import encoders, preprocessing_code, write_metadata
 
-LARGEST_FILE = 1_500_000_000  # bytes of weights within the file; the format itself ends at 2 GiB
+LARGEST_FILE = 1_500_000_000  # bytes of weights in one file; protobuf allows at most 2 GiB
 
 README = """
 ```python
@@ -26,20 +26,20 @@ from PIL import Image, ImageOps
 
 image_encoder = onnxruntime.InferenceSession("FOLDER/image_encoder.onnx")
 text_encoder = onnxruntime.InferenceSession("FOLDER/text_encoder.onnx")
-PREPARATION
+PREPROCESSING
 [image_embedding] = image_encoder.run(None, {"pixels": pixels.numpy()})
 [text_embeddings] = text_encoder.run(None, {"tokens": tokens.numpy()})
 scores = np.exp(LOGIT_SCALE * (image_embedding @ text_embeddings.T - 1))
 probabilities = scores / scores.sum(-1, keepdims=True)
 ```
 
-Inputs: `pixels`, float32, batch × 3 × SIZE × SIZE; `tokens`, int64, batch × LENGTH. Batches may have any size.
-Embeddings have unit length. `about.json` has what the code above has as numbers.
+Inputs: `pixels`, float32, (batch, 3, SIZE, SIZE); `tokens`, int64, (batch, LENGTH). Batches may have any size.
+Embeddings have unit length. `metadata.json` has the constants of the code above.
 """
 
 
-def write_onnx(clip: Clip, place: Path, folder: Path) -> str:
-    """Fill `place`. Returns how to use it."""
+def to_onnx(clip: Clip, temporary: Path, folder: Path) -> str:
+    """Write the model into `temporary`; returns usage for the README."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -50,19 +50,19 @@ def write_onnx(clip: Clip, place: Path, folder: Path) -> str:
         with warnings.catch_warnings(), _quiet("torch.onnx"), torch.no_grad():
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                encoder, (example,), str(place / f"{name}.onnx"), dynamo=True, verbose=False,
+                encoder, (example,), str(temporary / f"{name}.onnx"), dynamo=True, verbose=False,
                 input_names=[argument], output_names=["unit_embedding"],
                 dynamic_shapes={argument: {0: torch.export.Dim("batch")}}, external_data=weights > LARGEST_FILE,
             )  # fmt: skip
-    write_about(clip, place)
-    usage = README.replace("PREPARATION", preparation(clip)).replace("LOGIT_SCALE", repr(clip.logit_scale))
-    length = str(int(clip.tokenizer(["a"]).shape[-1]))
-    return usage.replace("SIZE", str(clip.preprocess.size)).replace("LENGTH", length)
+    write_metadata(clip, temporary)
+    usage = README.replace("PREPROCESSING", preprocessing_code(clip)).replace("LOGIT_SCALE", repr(clip.logit_scale))
+    context_length = str(int(clip.tokenizer(["a"]).shape[-1]))
+    return usage.replace("SIZE", str(clip.preprocess.size)).replace("LENGTH", context_length)
 
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """A library's own log, silent for a while."""
+    """Silence a library's logger."""
     log = logging.getLogger(name)
     level = log.level
     log.setLevel(logging.ERROR)

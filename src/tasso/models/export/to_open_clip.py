@@ -1,4 +1,4 @@
-"""A model for plain open_clip: config, weights and, where the model has its own, the vocabulary."""
+"""Export for open_clip: config, weights and, if the model has its own, the vocabulary."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ with torch.no_grad():
     probabilities = (model.logit_scale.exp() * image_embedding @ text_embeddings.mT).softmax(-1)
 ```
 
-`open_clip_config.json` keeps the activation (`quick_gelu`) and the preprocessing, so embeddings are those of tasso. In
-tasso itself the folder is a model like any other: `--model local-dir:FOLDER`.
+`open_clip_config.json` has the activation (`quick_gelu`) and the preprocessing, so embeddings are those of tasso. In
+tasso the folder can be used with `--model local-dir:FOLDER`.
 """
 
 
-def write_open_clip(clip: Clip, place: Path, folder: Path) -> str:
-    """Fill `place`, which is going to be `folder`. Returns how to use it."""
+def to_open_clip(clip: Clip, temporary: Path, folder: Path) -> str:
+    """Write the model into `temporary`, which is renamed to `folder`; returns usage for the README."""
     if "hf_tokenizer_name" in clip.architecture["text_cfg"]:
         raise ModelError(
             f"export: {clip.spec} has a Hugging Face tokenizer, which open_clip does not read from a folder"
         )
-    (place / CONFIG_NAME).write_text(json.dumps(_config(clip, folder), indent=2) + "\n", encoding="utf-8")
+    (temporary / CONFIG_NAME).write_text(json.dumps(_config(clip, folder), indent=2) + "\n", encoding="utf-8")
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in clip.model.state_dict().items()}
-    # The weights tell their activation, for whoever loads them under the name of an architecture.
+    # The activation, for whoever loads the weights under the name of an architecture.
     activation = "true" if clip.architecture.get("quick_gelu", False) else "false"
-    save_file(state, place / "open_clip_model.safetensors", {"format": "pt", "quick_gelu": activation})
+    save_file(state, temporary / "open_clip_model.safetensors", {"format": "pt", "quick_gelu": activation})
     if not clip.vocabulary:
         return README
-    shutil.copyfile(clip.vocabulary, place / clip.vocabulary.name)
+    shutil.copyfile(clip.vocabulary, temporary / clip.vocabulary.name)
     return README + (
         f"\nThe config names the vocabulary `{clip.vocabulary.name}` by its full path, because open_clip looks for a "
         "relative one in\nthe working directory. After moving the folder, change `bpe_path` in "
@@ -62,5 +62,5 @@ def _config(clip: Clip, folder: Path) -> dict[str, Any]:
     if clip.vocabulary:
         architecture["text_cfg"]["tokenizer_kwargs"] = {"bpe_path": str(folder.resolve() / clip.vocabulary.name)}
     preprocess = dataclasses.asdict(clip.preprocess)
-    del preprocess["size"]  # the model's own
+    del preprocess["size"]  # open_clip takes it from the model
     return {"model_cfg": architecture, "preprocess_cfg": preprocess}

@@ -1,4 +1,4 @@
-"""A model as two traced TorchScript files, for programs that have torch and nothing else."""
+"""Export as two traced TorchScript files, one per encoder, for programs that only have torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from tasso.models.clip import Clip
-from tasso.models.export.encoders import encoders, preparation, write_about
+from tasso.models.export.encoders import encoders, preprocessing_code, write_metadata
 
 README = """
 ```python
@@ -19,25 +19,25 @@ from PIL import Image, ImageOps
 
 image_encoder = torch.jit.load("FOLDER/image_encoder.pt")
 text_encoder = torch.jit.load("FOLDER/text_encoder.pt")
-PREPARATION
+PREPROCESSING
 with torch.no_grad():
     image_embedding = image_encoder(pixels)
     text_embeddings = text_encoder(tokens)
 probabilities = (LOGIT_SCALE * image_embedding @ text_embeddings.mT).softmax(-1)
 ```
 
-Batches may have any size. Embeddings have unit length. `about.json` has what the code above has as numbers. The files
-can also be loaded from C++ (`torch::jit::load`). TorchScript is no longer developed by its makers; it still loads.
+Batches may have any size. Embeddings have unit length. `metadata.json` has the constants of the code above. The files
+can also be loaded from C++ (`torch::jit::load`). TorchScript is deprecated in PyTorch, but still loads.
 """
 
 
-def write_torchscript(clip: Clip, place: Path, folder: Path) -> str:
-    """Fill `place`. Returns how to use it."""
+def to_torchscript(clip: Clip, temporary: Path, folder: Path) -> str:
+    """Write the model into `temporary`; returns usage for the README."""
     for name, (encoder, example, _) in encoders(clip).items():
         with warnings.catch_warnings(), torch.no_grad():
-            # Tracing warns of comparisons of sizes, which are the same for every batch, and of being out of fashion.
+            # Tracing warns about comparisons of sizes, which do not depend on the batch, and that it is deprecated.
             warnings.simplefilter("ignore")
             traced = torch.jit.trace(encoder, example)  # type: ignore[no-untyped-call]
-        traced.save(str(place / f"{name}.pt"))
-    write_about(clip, place)
-    return README.replace("PREPARATION", preparation(clip)).replace("LOGIT_SCALE", repr(clip.logit_scale))
+        traced.save(str(temporary / f"{name}.pt"))
+    write_metadata(clip, temporary)
+    return README.replace("PREPROCESSING", preprocessing_code(clip)).replace("LOGIT_SCALE", repr(clip.logit_scale))

@@ -1,4 +1,4 @@
-"""A model as `transformers.CLIPModel` with its processor. Only CLIP as OpenAI built it has a place there."""
+"""Export as `transformers.CLIPModel` with its processor. Only OpenAI's CLIP architecture can be converted."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ image_embedding, text_embeddings = outputs.image_embeds, outputs.text_embeds
 probabilities = outputs.logits_per_image.softmax(-1)
 ```
 
-The activation is `ACTIVATION` in `config.json` (`hidden_act`). Texts are split into tokens as in tasso, but for two
-things that transformers does not do: repairing broken Unicode and resolving HTML entities.
+The activation is `ACTIVATION` in `config.json` (`hidden_act`). Texts are tokenised as in tasso, except that
+transformers neither repairs broken Unicode nor resolves HTML entities.
 """
 
-# Keys of open_clip's config that transformers has a place for. Others must have a value that changes nothing.
-PLACED = {
+# Keys of open_clip's config that transformers can represent. All others must have one of the values in NEUTRAL.
+SUPPORTED = {
     "": {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu", "init_logit_scale"},
     "vision_cfg": {"image_size", "layers", "width", "head_width", "patch_size", "mlp_ratio", "patch_dropout"},
     "text_cfg": {"context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "tokenizer_kwargs"},
 }
-HARMLESS: dict[str, Any] = {
+NEUTRAL: dict[str, Any] = {
     "pool_type": ("tok", "argmax"), "ls_init_value": (None,), "attentional_pool": (False,), "output_tokens": (False,),
     "global_average_pool": (False,), "no_ln_pre": (False,), "final_ln_after_pool": (False,), "embed_cls": (False,),
     "no_causal_mask": (False,), "proj_bias": (False,), "proj_type": ("linear",), "pos_embed_type": ("learnable",),
@@ -49,25 +49,25 @@ HARMLESS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def write_transformers(clip: Clip, place: Path, folder: Path) -> str:
-    """Fill `place`. Returns how to use it."""
+def to_transformers(clip: Clip, temporary: Path, folder: Path) -> str:
+    """Write the model into `temporary`; returns usage for the README."""
     try:
         from transformers import CLIPConfig, CLIPModel
     except ImportError:
         raise ModelError("export: --to hf needs transformers: pip install 'tasso[hf]'") from None
-    _check_mappable(clip)
+    _check_supported(clip)
     activation = "quick_gelu" if clip.architecture.get("quick_gelu", False) else "gelu"
     model = CLIPModel(CLIPConfig(**_config(clip, activation)))
     model.load_state_dict(mapped_weights(clip.model.state_dict(), clip))
     with _without_bars():
-        model.eval().save_pretrained(place)
-    _write_processor(clip, place)
+        model.eval().save_pretrained(temporary)
+    _write_processor(clip, temporary)
     return README.replace("ACTIVATION", activation)
 
 
 @contextlib.contextmanager
 def _without_bars() -> Iterator[None]:
-    """transformers shows a progress bar for writing a single file."""
+    """Without the progress bar that transformers shows for writing a single file."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -79,21 +79,22 @@ def _without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _without_place(clip: Clip, what: str) -> ModelError:
-    return ModelError(f"export: {clip.spec} has {what}, for which transformers.CLIPModel has no place")
+def _unsupported(clip: Clip, what: str) -> ModelError:
+    return ModelError(f"export: {clip.spec} has {what}, which transformers.CLIPModel does not support")
 
 
-def _check_mappable(clip: Clip) -> None:
+def _check_supported(clip: Clip) -> None:
+    """Raise a ModelError that names what transformers.CLIPModel does not support."""
     if type(clip.model) is not open_clip.CLIP:
-        raise _without_place(clip, f"the form {type(clip.model).__name__}")
-    for part, placed in PLACED.items():
+        raise _unsupported(clip, f"the architecture {type(clip.model).__name__}")
+    for part, supported in SUPPORTED.items():
         for key, value in (clip.architecture[part] if part else clip.architecture).items():
-            if key not in placed and value not in HARMLESS.get(key, ()):
-                raise _without_place(clip, f"{part + '.' if part else ''}{key} = {value!r}")
+            if key not in supported and value not in NEUTRAL.get(key, ()):
+                raise _unsupported(clip, f"{part + '.' if part else ''}{key} = {value!r}")
     if not isinstance(clip.architecture["vision_cfg"]["layers"], int):
-        raise _without_place(clip, "a convolutional image tower")
+        raise _unsupported(clip, "a convolutional image tower")
     if not isinstance(clip.tokenizer, open_clip.SimpleTokenizer):
-        raise _without_place(clip, "a tokenizer that is not CLIP's")
+        raise _unsupported(clip, "a tokenizer that is not CLIP's")
 
 
 def _config(clip: Clip, activation: str) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _config(clip: Clip, activation: str) -> dict[str, Any]:
             "num_hidden_layers": len(model.transformer.resblocks),
             "num_attention_heads": text_block.attn.num_heads,
             "max_position_embeddings": model.context_length,
-            # The embedding of a text is read off its end, which is found by this number.
+            # The embedding of a text is that of its end-of-text token, which is found by this id.
             "bos_token_id": clip.tokenizer.sot_token_id,
             "eos_token_id": clip.tokenizer.eot_token_id,
             "pad_token_id": clip.tokenizer.eot_token_id,
@@ -131,11 +132,11 @@ def _config(clip: Clip, activation: str) -> dict[str, Any]:
 
 
 def mapped_weights(state: Mapping[str, Tensor], clip: Clip) -> dict[str, Tensor]:
-    """open_clip's tensors under transformers' names; a tensor without a place is an error."""
+    """open_clip's tensors under transformers' names; an unknown tensor is a ModelError."""
     mapped: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name not in _SINGLE and ".resblocks." not in name:
-            raise _without_place(clip, f"a tensor {name!r}")
+            raise _unsupported(clip, f"a tensor {name!r}")
         for new, part in _renamed(name, tensor.detach().cpu()):
             mapped[new] = part.contiguous().clone()
     return mapped
@@ -146,7 +147,7 @@ _SINGLE = {
     "visual.class_embedding": "vision_model.embeddings.class_embedding",
     "visual.positional_embedding": "vision_model.embeddings.position_embedding.weight",
     "visual.conv1.weight": "vision_model.embeddings.patch_embedding.weight",
-    "visual.ln_pre.weight": "vision_model.pre_layrnorm.weight",  # so it is spelled there
+    "visual.ln_pre.weight": "vision_model.pre_layrnorm.weight",  # spelled so in transformers
     "visual.ln_pre.bias": "vision_model.pre_layrnorm.bias",
     "visual.ln_post.weight": "vision_model.post_layernorm.weight",
     "visual.ln_post.bias": "vision_model.post_layernorm.bias",
@@ -165,7 +166,7 @@ _IN_BLOCKS = {
 
 def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     if name in _SINGLE:
-        # Products from the right there, from the left here.
+        # transformers stores the transposed matrix
         yield _SINGLE[name], tensor.mT if name in ("visual.proj", "text_projection") else tensor
         return
     tower, _, rest = name.partition("transformer.resblocks.")
@@ -180,25 +181,25 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield f"{layer}.{_IN_BLOCKS.get(module, inner)}.{kind}", tensor
 
 
-def _write_processor(clip: Clip, place: Path) -> None:
-    """How transformers splits texts and looks at images."""
+def _write_processor(clip: Clip, temporary: Path) -> None:
+    """Write tokenizer and image processor."""
     from transformers import CLIPImageProcessor, CLIPTokenizer
 
-    tokens: Any = clip.tokenizer
-    # Two of the words have other names there; all others are the same.
-    special = {tokens.sot_token_id: "<|startoftext|>", tokens.eot_token_id: "<|endoftext|>"}
-    words = {special.get(number, word): number for word, number in tokens.encoder.items()}
+    tokenizer: Any = clip.tokenizer
+    # Two special tokens have other names in transformers.
+    special = {tokenizer.sot_token_id: "<|startoftext|>", tokenizer.eot_token_id: "<|endoftext|>"}
+    vocabulary = {special.get(index, token): index for token, index in tokenizer.encoder.items()}
     CLIPTokenizer(
-        vocab=words, merges=list(tokens.bpe_ranks), model_max_length=tokens.context_length
-    ).save_pretrained(place)  # fmt: skip
+        vocab=vocabulary, merges=list(tokenizer.bpe_ranks), model_max_length=tokenizer.context_length
+    ).save_pretrained(temporary)  # fmt: skip
     p = clip.preprocess
-    whole = p.resize_mode == "squash"
-    sides = {"height": p.size, "width": p.size}
+    squash = p.resize_mode == "squash"
+    square = {"height": p.size, "width": p.size}
     CLIPImageProcessor(
-        size=sides if whole else {"shortest_edge": p.size}, crop_size=sides, do_center_crop=not whole,
+        size=square if squash else {"shortest_edge": p.size}, crop_size=square, do_center_crop=not squash,
         resample={"bicubic": 3, "bilinear": 2}[p.interpolation], image_mean=list(p.mean), image_std=list(p.std),
-    ).save_pretrained(place)  # fmt: skip
-    # What ties both together, for CLIPProcessor and pipelines.
-    file = place / "preprocessor_config.json"
-    about = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps({**about, "processor_class": "CLIPProcessor"}, indent=2) + "\n", encoding="utf-8")
+    ).save_pretrained(temporary)  # fmt: skip
+    # Needed by CLIPProcessor and pipelines.
+    file = temporary / "preprocessor_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**config, "processor_class": "CLIPProcessor"}, indent=2) + "\n", encoding="utf-8")

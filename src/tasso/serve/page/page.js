@@ -2,12 +2,12 @@
 
 const byId = (id) => document.getElementById(id);
 const file = byId("file"), task = byId("task"), names = byId("names"), preview = byId("preview");
-let about = null;
+let metadata = null; // of the run
 let image = null;
-let request = null; // the latest question; answers to earlier ones are not shown
+let request = null; // the latest one; responses to earlier ones are not shown
 
-function make(kind, text, className) {
-  const node = document.createElement(kind);
+function make(tag, text, className) {
+  const node = document.createElement(tag);
   if (text !== undefined) node.textContent = text;
   if (className) node.className = className;
   return node;
@@ -19,33 +19,34 @@ function say(status, error = "") {
 }
 
 function chosen() {
-  return document.querySelector("input[name=among]:checked").value;
+  return document.querySelector("input[name=candidates]:checked").value;
 }
 
 function choose(value) {
-  document.querySelector(`input[name=among][value=${value}]`).checked = true;
+  document.querySelector(`input[name=candidates][value=${value}]`).checked = true;
 }
 
-function question() {
+function queryParameters() {
   const query = new URLSearchParams({ top: "5" });
   if (chosen() === "task") query.set("task", task.value);
   if (chosen() === "names") query.set("classes", names.value);
   return query;
 }
 
-function percent(share) {
-  return share >= 0.9995 || share < 0.0005 ? (share < 0.5 ? "< 0.1 %" : "> 99.9 %") : `${(100 * share).toFixed(1)} %`;
+function percent(probability) {
+  if (probability < 0.0005) return "< 0.1 %";
+  return probability >= 0.9995 ? "> 99.9 %" : `${(100 * probability).toFixed(1)} %`;
 }
 
-function cell(guess, best) {
+function cell(prediction, best) {
   const node = make("td", undefined, best ? "best" : "");
-  if (!guess) return node;
-  node.append(make(best ? "strong" : "span", guess.class));
-  if (guess.task) node.append(make("span", guess.task, "of"));
-  node.append(make("span", percent(guess.probability), "share"));
+  if (!prediction) return node;
+  node.append(make(best ? "strong" : "span", prediction.class));
+  if (prediction.task) node.append(make("span", prediction.task, "of"));
+  node.append(make("span", percent(prediction.probability), "share"));
   const bar = make("span", undefined, "bar"), filled = make("span");
   bar.setAttribute("aria-hidden", "true");
-  filled.style.width = `${100 * guess.probability}%`;
+  filled.style.width = `${100 * prediction.probability}%`;
   bar.append(filled);
   node.append(bar);
   return node;
@@ -61,41 +62,41 @@ function show(answer) {
     const row = make("tr");
     row.append(Object.assign(make("th", `${rank + 1}`), { scope: "row" }));
     for (const stage of answer.stages) {
-      const guess = stage.predictions[rank];
-      row.append(cell(guess, guess && guess.class === last.class && guess.task === last.task));
+      const prediction = stage.predictions[rank];
+      row.append(cell(prediction, prediction && prediction.class === last.class && prediction.task === last.task));
     }
     return row;
   });
   document.querySelector("tbody").replaceChildren(...rows);
-  byId("caption").textContent = `Among ${answer.among}; each column is one model.`;
+  byId("caption").textContent = `${answer.candidates}; each column is one model.`;
   byId("results").hidden = false;
   say(`The model ${answer.stages.at(-1).title}: ${last.class}, ${percent(last.probability)}.`);
 }
 
-async function ask() {
-  if (!image || !about) return;
+async function classify() {
+  if (!image || !metadata) return;
   if (chosen() === "names" && !names.value.trim()) {
     say("Type one class name or more, separated by commas.");
     return;
   }
-  if (image.size > about.most_bytes) {
+  if (image.size > metadata.max_bytes) {
     refuse(`${image.name || "the file"} is larger than the ${mebibytes()} that are allowed.`);
     return;
   }
   request?.abort();
-  const mine = (request = new AbortController());
+  const own = (request = new AbortController());
   document.body.classList.add("busy");
-  say("Looking …");
+  say("Classifying …");
   try {
-    const response = await fetch(`classify?${question()}`, { method: "POST", body: image, signal: mine.signal });
+    const response = await fetch(`classify?${queryParameters()}`, { method: "POST", body: image, signal: own.signal });
     const answer = await response.json();
-    if (mine !== request) return;
+    if (own !== request) return;
     if (response.ok) show(answer);
     else refuse(answer.error);
   } catch (problem) {
-    if (mine === request && problem.name !== "AbortError") refuse("The server does not answer. Is it still running?");
+    if (own === request && problem.name !== "AbortError") refuse("The server does not answer. Is it still running?");
   } finally {
-    if (mine === request) document.body.classList.remove("busy");
+    if (own === request) document.body.classList.remove("busy");
   }
 }
 
@@ -105,7 +106,7 @@ function refuse(why) {
 }
 
 function mebibytes() {
-  return `${+(about.most_bytes / 1024 ** 2).toPrecision(3)} MiB`;
+  return `${+(metadata.max_bytes / 1024 ** 2).toPrecision(3)} MiB`;
 }
 
 function take(files) {
@@ -115,15 +116,15 @@ function take(files) {
   preview.src = URL.createObjectURL(image);
   preview.alt = `The image ${image.name || "that was pasted"}`;
   preview.hidden = false;
-  byId("invitation").hidden = true;
-  ask();
+  byId("hint").hidden = true;
+  classify();
 }
 
-// What the browser cannot show, the server may still read (TIFF): then there is only the name.
+// The server reads formats that browsers do not show (TIFF): then only the name is shown.
 preview.addEventListener("error", () => {
   preview.hidden = true;
-  byId("invitation").textContent = image.name;
-  byId("invitation").hidden = false;
+  byId("hint").textContent = image.name;
+  byId("hint").hidden = false;
 });
 
 file.addEventListener("change", () => take(file.files));
@@ -142,30 +143,30 @@ document.addEventListener("drop", (event) => {
   take(event.dataTransfer.files);
 });
 document.addEventListener("paste", (event) => take(event.clipboardData.files));
-byId("ask").addEventListener("submit", (event) => {
+byId("query").addEventListener("submit", (event) => {
   event.preventDefault();
-  ask();
+  classify();
 });
-document.querySelectorAll("input[name=among]").forEach((radio) => radio.addEventListener("change", ask));
-task.addEventListener("change", () => (choose("task"), ask()));
+document.querySelectorAll("input[name=candidates]").forEach((radio) => radio.addEventListener("change", classify));
+task.addEventListener("change", () => (choose("task"), classify()));
 names.addEventListener("input", () => choose("names"));
-names.addEventListener("change", ask);
+names.addEventListener("change", classify);
 
 async function begin() {
-  about = await (await fetch("run.json")).json();
-  const classes = about.tasks.reduce((sum, one) => sum + one.classes, 0);
-  byId("about").textContent =
-    `${about.run}: ${about.label}, ${about.model}. ` +
-    `${about.stages.length} ${about.stages.length === 1 ? "model" : "models"} of ${about.tasks.length} tasks.`;
+  metadata = await (await fetch("run.json")).json();
+  const classes = metadata.tasks.reduce((sum, task) => sum + task.classes, 0);
+  byId("run").textContent =
+    `${metadata.run}: ${metadata.label}, ${metadata.model}. ` +
+    `${metadata.stages.length} ${metadata.stages.length === 1 ? "model" : "models"} of ${metadata.tasks.length} tasks.`;
   byId("all").textContent = `all ${classes} classes of the run`;
-  byId("limit").textContent = `Up to ${mebibytes()}. It is looked at on this server and not stored.`;
-  byId("meaning").textContent = about.meaning;
-  if (about.gone.length) {
-    byId("gone").textContent = `Their models were removed after the run, so they have no column: ${about.gone.join(", ")}.`;
-    byId("gone").hidden = false;
+  byId("limit").textContent = `Up to ${mebibytes()}. Images are classified on this server and not stored.`;
+  byId("probability-note").textContent = metadata.probability_note;
+  if (metadata.removed.length) {
+    byId("removed").textContent = `No column, because the checkpoint was removed: ${metadata.removed.join(", ")}.`;
+    byId("removed").hidden = false;
   }
-  task.replaceChildren(...about.tasks.map((one) => new Option(`${one.name} (${one.classes} classes)`, one.name)));
-  ask();
+  task.replaceChildren(...metadata.tasks.map((one) => new Option(`${one.name} (${one.classes} classes)`, one.name)));
+  classify();
 }
 
 begin().catch(() => say("", "The server does not answer. Is it still running?"));

@@ -1,4 +1,4 @@
-"""Tasks of random images: speed does not depend on what is seen."""
+"""Learners with random weights on random images: speed does not depend on the content."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 
-class NoiseSource:
-    """Keys are seeds."""
+class RandomSource:
+    """Random images; keys are seeds."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -33,42 +33,42 @@ class NoiseSource:
         return []
 
     def describe(self, key: str) -> str:
-        return f"noise:{key}"
+        return f"random:{key}"
 
 
-def noise(count: int, size: int, classes: int = 1) -> ImageSet:
-    """So many random images with labels in turn."""
-    return ImageSet(NoiseSource(size), tuple(map(str, range(count))), np.arange(count, dtype=np.int64) % classes)
+def random_images(count: int, size: int, classes: int = 1) -> ImageSet:
+    """Random images of size × size pixels whose labels cycle through the classes."""
+    return ImageSet(RandomSource(size), tuple(map(str, range(count))), np.arange(count, dtype=np.int64) % classes)
 
 
 def two_tasks(classes: int, train: ImageSet, test: ImageSet, reference: ImageSet) -> TaskSequence:
-    """Two tasks, so that methods with a memory have something to remember in the second."""
+    """A sequence of two tasks on the same images: in the second, methods with a memory have one."""
     tasks = tuple(
         Task(name, tuple(f"{name} thing number {label}" for label in range(classes)), train, test, test)
         for name in ("first", "second")
     )
     names = tuple(f"other thing number {label}" for label in range(200))
-    return TaskSequence("noise", "noise", tasks, reference, names)
+    return TaskSequence("random", "random", tasks, reference, names)
 
 
-def noise_learner(options: dict[str, Any], *, classes: int, images: int, test: int = 1) -> Learner:
-    """A learner with a random model on random images, a little larger than the model wants them, as packs are."""
+def random_learner(options: dict[str, Any], *, classes: int, images: int, test: int = 1) -> Learner:
+    """A learner with a random model on random images, slightly larger than the model's input, as packed images are."""
 
     def sequence(size: int) -> TaskSequence:
         size = round(size * 256 / 224)
-        train, tests = noise(images, size, classes), noise(test, size, classes)
-        return two_tasks(classes, train, tests, noise(images, size))
+        train, tests = random_images(images, size, classes), random_images(test, size, classes)
+        return two_tasks(classes, train, tests, random_images(images, size))
 
     return bench_learner(options, sequence)
 
 
 def bench_learner(options: dict[str, Any], sequence: Callable[[int], TaskSequence]) -> Learner:
-    """A learner with a random model; `sequence` makes its tasks for images of the model's size."""
-    place = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
-    config, method = resolve(from_dict({"out": str(place / "run"), **options}, "bench"))
+    """A learner with a random model; `sequence` creates its tasks, given the input size of the model."""
+    temporary = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
+    config, method = resolve(from_dict({"out": str(temporary / "run"), **options}, "bench"))
     clip = random_clip(config.model)
     folder = RunFolder(config.out)
     folder.checkpoints.mkdir(parents=True)
     learner = Learner(config, method, folder, sequence(clip.preprocess.size), clip)
-    weakref.finalize(learner, shutil.rmtree, place, ignore_errors=True)  # its checkpoint is as large as the model
+    weakref.finalize(learner, shutil.rmtree, temporary, ignore_errors=True)  # its checkpoint is as large as the model
     return learner

@@ -1,4 +1,4 @@
-"""Clocks, counters and the facts of the machine."""
+"""Timing of calls, matmul rate, peak memory, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -15,32 +15,28 @@ import torch
 
 from tasso.training.run_folder import versions
 
-# Sized for two CPU cores and a minute: options of a run, and how often each thing is done.
-QUICK: dict[str, Any] = {"model": "nano", "batch_size": 8, "reference_batch_size": 16, "eval_batch_size": 64}
-QUICK_HOW: dict[str, dict[str, int]] = {
-    "step": {"rounds": 3, "calls": 2},
-    "eval": {"images": 128},
-    "images": {"rounds": 2, "calls": 2, "images": 192, "batches": 2},
-    "run": {"rounds": 3, "calls": 2, "images": 128},
-}
 ROUND_SECONDS = 0.6
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call: the median of several rounds, and how far the rounds are apart."""
+    """Seconds per call: the median over rounds, and the slowest round minus the fastest."""
 
     seconds: float
     spread: float
 
     @property
     def milliseconds(self) -> float:
-        """Of the median round."""
+        """The median in milliseconds."""
         return 1e3 * self.seconds
+
+    def to_dict(self) -> dict[str, float]:
+        """For JSON, in milliseconds."""
+        return {f"{key}_ms": round(1e3 * value, 4) for key, value in asdict(self).items()}
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done all it was given."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -53,31 +49,32 @@ def time_calls(
     rounds: int = 5,
     calls: int | None = None,
 ) -> Timing:
-    """Time a call in rounds of several, after a warm-up. Waiting for the device is part of a round, not of a call.
+    """Time a call, in rounds of several calls, after a warm-up. The device is synchronised per round, not per call.
 
     Args:
-        calls: so many a round; None: as many as take `ROUND_SECONDS`, so that short calls are not at the mercy of
-            whatever else the machine does at that moment.
+        warm_up: untimed calls; None: up to 6.
+        rounds: number of rounds; the median counts.
+        calls: calls per round; None: as many as take `ROUND_SECONDS`, so that other load on the machine averages out.
     """
     for _ in range(min(6, calls or 6) if warm_up is None else warm_up):
         call()
 
-    def once(number: int) -> float:
+    def one_round(count: int) -> float:
         synchronise(device)
         started = time.perf_counter()
-        for _ in range(number):
+        for _ in range(count):
             call()
         synchronise(device)
-        return (time.perf_counter() - started) / number
+        return (time.perf_counter() - started) / count
 
     if calls is None:
-        calls = max(3, math.ceil(ROUND_SECONDS / once(3)))
-    times = [once(calls) for _ in range(rounds)]
+        calls = max(3, math.ceil(ROUND_SECONDS / one_round(3)))
+    times = [one_round(calls) for _ in range(rounds)]
     return Timing(median(times), max(times) - min(times))
 
 
 def matmul_rate(device: torch.device, precision: torch.dtype) -> float:
-    """What the machine reaches on large square products, in TFLOP/s: the yardstick for everything else."""
+    """TFLOP/s that the machine reaches on large square matrix products."""
     size = 8192 if device.type == "cuda" else 1024
     x = torch.randn(size, size, device=device).to(precision)
     timing = time_calls(lambda: x @ x, device, warm_up=3, rounds=5, calls=10 if device.type == "cuda" else 2)
@@ -85,19 +82,14 @@ def matmul_rate(device: torch.device, precision: torch.dtype) -> float:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Start counting anew, where the device counts."""
+    """Reset the peak memory counter of a GPU."""
     if device.type == "cuda":
-        gc.collect()  # an earlier learner that waits to be collected would be counted in
+        gc.collect()  # else memory of an earlier learner would count
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def machine(device: torch.device) -> dict[str, Any]:
-    """What the figures were measured on."""
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """Device, threads and versions."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {"device": name, "cuda": device.type == "cuda", "threads": torch.get_num_threads(), "versions": versions()}
-
-
-def plain(timing: Timing) -> dict[str, float]:
-    """A timing for JSON, in milliseconds."""
-    return {f"{key}_ms": round(1e3 * value, 4) for key, value in asdict(timing).items()}

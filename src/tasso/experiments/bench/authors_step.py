@@ -1,8 +1,8 @@
-"""How the authors' recipe spends its time: our own plain re-creation, to have both sides of a ratio in one run.
+"""Our re-creation of a training step of the authors' code, to time it in the same run as ours.
 
-float32 throughout, prompts encoded anew in each of three forward passes, the student run twice, a second teacher loaded
-and not used, an unfused optimiser, and a handful of numbers read back from the device in every step. The loss is the
-same.
+float32 throughout, prompts encoded again in each of three forward passes, the student run twice, a second teacher that
+is loaded and not used, an unfused optimiser, and five losses read back from the device in every step. The loss is the
+same as ours.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tasso.models.clip import Clip, prompts
 from tasso.training.learner import Learner
 
 
-class ReferenceStep:
-    """One TASSO step of the plain recipe, on the images of a learner's streams."""
+class AuthorsStep:
+    """One TASSO step as the authors' code does it, on the images of a learner's streams."""
 
     def __init__(self, learner: Learner, rank: int) -> None:
         clip = learner.clip
@@ -29,18 +29,18 @@ class ReferenceStep:
         texts = prompts(learner.sequence.tasks[0].class_names, learner.templates)
         self.prompts = clip.tokenizer(texts).to(clip.device)  # padded to the context length
         self.teacher = copy.deepcopy(clip.model).eval().requires_grad_(False)
-        self.idle = copy.deepcopy(clip.model).eval().requires_grad_(False)
+        self.unused_teacher = copy.deepcopy(clip.model).eval().requires_grad_(False)
         self.A = torch.nn.Parameter(0.02 * torch.randn(clip.dim, rank, device=clip.device))
         self.optimiser = torch.optim.AdamW([*clip.visual.parameters(), self.A], lr=1e-5, weight_decay=5e-4)
         self.step = 0
 
     def __call__(self) -> None:
-        """Forward, backward, update, and the numbers for the log."""
+        """Forward, backward, update, and losses read for the log."""
         task, reference = (self.training.streams[name].batch(self.step) for name in ("task", "reference"))
-        features, texts = self._both(self.clip.model, task.pixels)
-        student, _ = self._both(self.clip.model, reference.pixels)
+        features, texts = self._encode(self.clip.model, task.pixels)
+        student, _ = self._encode(self.clip.model, reference.pixels)
         with torch.no_grad():
-            teacher, _ = self._both(self.teacher, reference.pixels)
+            teacher, _ = self._encode(self.teacher, reference.pixels)
         U = orthonormal(self.A, "qr")
         ce = cross_entropy(features, texts, task.labels, self.clip.logit_scale)
         subspace = cross_entropy(inside(features, U), inside(texts, U), task.labels, 10.0)
@@ -50,16 +50,16 @@ class ReferenceStep:
         self.optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
-        self.read = [value.item() for value in (total, ce, subspace, parallel, perpendicular)]
+        self.losses = [value.item() for value in (total, ce, subspace, parallel, perpendicular)]
         self.step += 1
 
-    def _both(self, model: torch.nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """open_clip's own forward of both towers."""
+    def _encode(self, model: torch.nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """open_clip's forward passes of both towers: images (B, D), prompts (C, D)."""
         images: Tensor = model.encode_image(pixels, normalize=True)  # type: ignore[operator]
         with torch.no_grad():
             texts: Tensor = model.encode_text(self.prompts, normalize=True)  # type: ignore[operator]
         return images, texts
 
     def close(self) -> None:
-        """Stop reading ahead."""
+        """Stop prefetching images."""
         self.training.close()
