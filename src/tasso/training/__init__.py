@@ -1,1 +1,1 @@
-"""One task, one sequence of tasks, and the folder a run lives in."""
+"""Training of one task and of a sequence, the run folder, and what is done with a finished run."""

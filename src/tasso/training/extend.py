@@ -17,6 +17,7 @@ from tasso.errors import ConfigError, RunError
 from tasso.task_specs import Place, parse_tasks
 from tasso.training.learner import Learner, learn_resolved
 from tasso.training.resolve import resolve
+from tasso.training.results import check_complete
 from tasso.training.run_data import check_data
 from tasso.training.run_folder import MAY_CHANGE, RunFolder
 
@@ -104,6 +105,7 @@ def _finished_results(folder: RunFolder) -> dict[str, Any]:
     results = folder.read_results()
     if not results or not results["finished"]:
         raise RunError(f"{folder.path}: this run is not finished; repeat the command that started it, then extend it")
+    check_complete(results, folder.results_file)
     last = len(results["tasks"]) - 1
     if not folder.has_checkpoint(last, results["tasks"][last]):
         file = folder.checkpoint_file(last, results["tasks"][last])

@@ -25,7 +25,7 @@ from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
 from tasso.training.engine import Plan, Training, choose_device, choose_precision, planned_steps
 from tasso.training.loop import TaskLoop
 from tasso.training.resolve import resolve
-from tasso.training.results import add_row, add_zero_shot, earlier_row, new_results
+from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
 from tasso.training.run_data import RunData, check_data
 from tasso.training.run_folder import RunFolder, identity, same_places
 from tasso.training.stopping import stop_signals
@@ -86,7 +86,10 @@ def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | N
     if not same_places(folder.read_config(), config):
         return None  # the data must be compared with those of the run
     results = folder.read_results()
-    return results if results and results["finished"] else None
+    if not results or not results["finished"]:
+        return None
+    check_complete(results, folder.results_file)
+    return results
 
 
 class Learner:
@@ -114,6 +117,7 @@ class Learner:
         self.sequence = sequence or load_sequence(config, with_reference=needs_reference)
         self.contents = self.sequence.contents()
         if not config.overwrite and (recorded := folder.read_results()):
+            check_complete(recorded, folder.results_file)
             check_data(recorded, self.contents, folder.path)
         self.clip = clip or load_clip(config.model, config.pretrained)
         self.clip.to(self.device, choose_precision(config.precision, self.device))

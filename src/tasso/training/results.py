@@ -18,6 +18,7 @@ from tasso.methods import Method
 from tasso.models.clip import Clip
 
 RESULTS_VERSION = 1
+ADVICE = "use --overwrite to start afresh"
 
 
 def new_results(config: RunConfig, method: Method, clip: Clip, sequence: TaskSequence) -> dict[str, Any]:
@@ -78,39 +79,51 @@ def earlier_row(results: Mapping[str, Any], index: int, tasks: Sequence[str]) ->
     return rows, dict(extended["per_task"][index])
 
 
-REQUIRED = (
-    "version", "finished", "method", "label", "model", "tasks", "mtil", "mcil", "alignment", "per_task", "class_names",
-    "templates", "data",
-)  # fmt: skip
-
-
 def check_results(document: Any, file: Path) -> dict[str, Any]:
-    """The results, or a RunError that names the key that is missing or malformed."""
-    advice = "use --overwrite to start afresh"
+    """The results, or a RunError that names the key that is missing or malformed.
+
+    Checks what it takes to see how far a run got; `check_complete` checks the rest.
+    """
     if not isinstance(document, dict):
-        raise RunError(f"{file}: not the results of a run; {advice}")
-    if missing := [key for key in REQUIRED if key not in document]:
-        raise RunError(f"{file}: not the results of a run of this version: {missing[0]!r} is missing; {advice}")
+        raise RunError(f"{file}: not the results of a run; {ADVICE}")
+    _require(document, ("version", "finished", "tasks", "per_task", "mtil", "mcil"), file)
     if document["version"] != RESULTS_VERSION:
         raise RunError(f"{file}: version {document['version']}; this tasso reads version {RESULTS_VERSION}")
-    rows, names, data = (document[key] for key in ("per_task", "class_names", "data"))
+    rows, names = document["per_task"], document.get("class_names", {})
     well_formed = {
         "finished": isinstance(document["finished"], bool),
         "tasks": isinstance(document["tasks"], list) and all(isinstance(name, str) for name in document["tasks"]),
         "per_task": isinstance(rows, list) and all(isinstance(row, dict) for row in rows),
         "class_names": isinstance(names, dict) and all(isinstance(value, list) for value in names.values()),
-        "data": isinstance(data, dict) and isinstance(data.get("tasks"), dict),
-        "alignment": isinstance(document["alignment"], dict),
-        "templates": isinstance(document["templates"], dict),
     }
     for setting in ("mtil", "mcil"):
         part = document[setting]
         lists = isinstance(part, dict) and all(isinstance(part.get(key), list) for key in ("zero_shot", "matrix"))
         well_formed[setting] = lists and all(isinstance(row, list) for row in part["matrix"])
-    for key, fits in well_formed.items():
-        if not fits:
-            raise RunError(f"{file}: {key} is malformed; {advice}")
+    _require_well_formed(well_formed, file)
     return document
+
+
+def check_complete(results: Mapping[str, Any], file: Path) -> None:
+    """Raise a RunError unless the results have all that it takes to resume or to use the run."""
+    _require(results, ("method", "label", "model", "alignment", "class_names", "templates", "data"), file)
+    data = results["data"]
+    well_formed = {
+        "alignment": isinstance(results["alignment"], dict),
+        "templates": isinstance(results["templates"], dict),
+        "data": isinstance(data, dict) and isinstance(data.get("tasks"), dict),
+    }
+    _require_well_formed(well_formed, file)
+
+
+def _require(results: Mapping[str, Any], keys: Sequence[str], file: Path) -> None:
+    if missing := [key for key in keys if key not in results]:
+        raise RunError(f"{file}: not the results of a run of this version: {missing[0]!r} is missing; {ADVICE}")
+
+
+def _require_well_formed(well_formed: Mapping[str, bool], file: Path) -> None:
+    if malformed := [key for key, fits in well_formed.items() if not fits]:
+        raise RunError(f"{file}: {malformed[0]} is malformed; {ADVICE}")
 
 
 def to_json(document: Mapping[str, Any]) -> str:

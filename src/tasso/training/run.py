@@ -29,6 +29,7 @@ from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
 from tasso.training.checkpoints import load_checkpoint
 from tasso.training.engine import choose_device, choose_precision
+from tasso.training.results import check_complete
 from tasso.training.run_folder import RunFolder
 
 __all__ = ["Image", "Prediction", "Run"]
@@ -50,6 +51,7 @@ class Run:
         results = self.folder.read_results()
         if results is None:
             raise RunError(f"{path}: no results.json here; is it a run folder?")
+        check_complete(results, self.folder.results_file)
         if results["method"] not in METHODS:
             raise RunError(
                 f"{self.folder.results_file}: method: no method {results['method']!r}. There are: {', '.join(METHODS)}"
