@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from tasso.config import Protocol, check_types, coerce
+from tasso.config import Protocol, check_options, coerce
 from tasso.data import ImageSet, Task
 from tasso.data.images import ImageBatch, Pixels, View
 from tasso.errors import ConfigError
@@ -182,7 +182,7 @@ class Method:
     plain_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_options(self)
         self.validate()
 
     def validate(self) -> None:

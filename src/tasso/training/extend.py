@@ -11,18 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasso.config import OWN, RunConfig, from_dict
+from tasso.config import OWN, RunConfig, from_dict, options_of
+from tasso.config.task_specs import Place, parse_tasks
 from tasso.data import BENCHMARKS, TaskSequence, load_sequence
 from tasso.errors import ConfigError, RunError
-from tasso.task_specs import Place, parse_tasks
 from tasso.training.learner import Learner, learn_resolved
 from tasso.training.resolve import resolve
-from tasso.training.run_folder import MAY_CHANGE, RunFolder, check_data
+from tasso.training.run_folder import RunFolder, check_data
 
 log = logging.getLogger("tasso")
-
-# Options that may be other than in the run that is extended; all others are its own.
-OPTIONS = tuple(sorted(MAY_CHANGE - {"out", "overwrite"} | {"pack_dir"}))
 
 
 def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str, Any] | None = None) -> Path:
@@ -32,7 +29,7 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
         run: the finished run; its last model is the teacher of the first new task.
         tasks: what to learn, as `tasso run --tasks` takes it.
         out: the new folder; by default the old one's name with those of the new tasks, joined by +.
-        options: others of `OPTIONS`, such as the device.
+        options: others of `tasso extend`, such as the device.
     """
     before = RunFolder(run)
     results = _finished_results(before)
@@ -67,8 +64,9 @@ def extended_config(
 ) -> RunConfig:
     """The run's own configuration with more tasks."""
     config = folder.read_config()
-    if unknown := sorted(set(options) - set(OPTIONS)):
-        raise ConfigError(f"extend: {unknown[0]!r} is as it was in {folder.path}. Options: {', '.join(OPTIONS)}")
+    changeable = sorted(options_of(RunConfig, command="extend").keys() - {"tasks"})
+    if unknown := sorted(set(options) - set(changeable)):
+        raise ConfigError(f"extend: {unknown[0]!r} is as it was in {folder.path}. Options: {', '.join(changeable)}")
     learned: list[str] = results["tasks"]
     known = {name.casefold() for name in learned}
     if twice := [place["name"] for place in new if place["name"].casefold() in known]:

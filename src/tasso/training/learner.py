@@ -27,10 +27,11 @@ from tasso.models.loading import load_clip
 from tasso.progress import progress
 from tasso.training.checkpoints import WEIGHTS, restore_checkpoint, save_checkpoint
 from tasso.training.engine import Plan, Training, choose_device, choose_precision, peak_memory, planned_steps
+from tasso.training.identity import identity, portable
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, earlier_row, new_results
 from tasso.training.run_data import RunData
-from tasso.training.run_folder import RunFolder, check_data, identity, same_places
+from tasso.training.run_folder import RunFolder, check_data, same_places
 from tasso.training.stopping import Stopped, stop_signals
 from tasso.training.trackers import Tracking, check_installed, open_tracking
 
@@ -159,7 +160,7 @@ class Learner:
     def run(self) -> dict[str, Any]:
         """Everything from the first evaluation to the last."""
         files, writes = self.folder.tracking_files, self.folder.writes
-        self.tracking = open_tracking(self.config, files, identity(self.config), writes=writes)
+        self.tracking = open_tracking(self.config, files, portable(identity(self.config)), writes=writes)
         finished = False
         try:
             results = self._run()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasso.config import read_yaml
 from tasso.data import BENCHMARKS
 from tasso.data.sequences import order
 from tasso.errors import ConfigError, RunError
@@ -17,6 +16,7 @@ from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.carry_out import How, Summary, carry_out, check, is_finished
 from tasso.experiments.sweep.jobs import resolved_identity
 from tasso.experiments.sweep.slots import devices_for
+from tasso.files import read_yaml
 from tasso.methods import METHODS
 from tasso.models.loading import architecture_of
 from tasso.progress import duration
