@@ -30,8 +30,8 @@ from tasso.data.images.decode import decode
 from tasso.data.readers.names import in_order, readable
 from tasso.data.readers.split import divided, held_back
 from tasso.errors import ConfigError, DataError, RunError, TassoError
-from tasso.experiments.sweep.carry_out import check
 from tasso.experiments.sweep.jobs import Job
+from tasso.experiments.sweep.run_jobs import check
 from tasso.models.class_overlap import similar_classes, warn_of_similar_classes
 from tasso.models.loading import load_clip
 from tasso.training.evaluator import evaluate, evaluation_config

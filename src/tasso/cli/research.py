@@ -13,8 +13,8 @@ from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tasso.experiments.sweep.carry_out import Summary
-    from tasso.experiments.sweep.how import How
+    from tasso.experiments.sweep.execution import Execution
+    from tasso.experiments.sweep.run_jobs import Summary
 
 log = logging.getLogger("tasso")
 
@@ -22,7 +22,7 @@ log = logging.getLogger("tasso")
 def sweep(args: list[str]) -> None:
     """tasso sweep"""
     from tasso.experiments.sweep import make_grid, parse_for, parse_values, read_grid
-    from tasso.experiments.sweep.carry_out import carry_out, check
+    from tasso.experiments.sweep.run_jobs import check, run_jobs
 
     parser = Parser("tasso sweep", "Learn many runs: methods × sequences × seeds × options.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run folders")
@@ -31,7 +31,7 @@ def sweep(args: list[str]) -> None:
     parser.add_argument("--sequences", type=str | None, default=None, help="S1 … S8, with commas [S1]")
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds, with commas [1102]")
     parser.add_argument("--set", nargs="+", action="append", default=[], help="KEY=A,B,C: one run for each value")
-    _add_how(parser)
+    _add_execution(parser)
     add_run_options(parser, "sweep")
     values = parser.parse(args)
     given = {
@@ -42,12 +42,12 @@ def sweep(args: list[str]) -> None:
         "common": given_options(values, "sweep"),
     }
     grid = make_grid(read_grid(values["config"]) if values["config"] else {}, given)
-    jobs, how = grid.jobs(), _how(values, grid.common)
+    jobs, execution = grid.jobs(), _execution(values, grid.common)
     if values["dry_run"]:
         check(jobs)
         print("\n".join(job.name for job in jobs))
         return
-    _end(carry_out(jobs, values["out"], how))
+    _end(run_jobs(jobs, values["out"], execution))
 
 
 def paper(args: list[str]) -> None:
@@ -66,7 +66,7 @@ def paper(args: list[str]) -> None:
     parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
     parser.add_argument("--runs", type=Path | None, default=None, help="only report, from the runs in this folder")
     parser.add_argument("--figures", type=bool, default=True, help="draw figures, where matplotlib is installed")
-    _add_how(parser)
+    _add_execution(parser)
     add_run_options(parser, "paper")
     values = parser.parse(args)
     if values["list"]:
@@ -99,10 +99,10 @@ def paper(args: list[str]) -> None:
         write(plans, setup, values["out"], runs=values["runs"], figures=values["figures"])
         print(f"report: {values['out'] / 'index.html'}")
         return
-    how = _how(values, common)
-    print("\n".join(cost_of(plans, setup, values["out"], how).lines()), flush=True)
+    execution = _execution(values, common)
+    print("\n".join(cost_of(plans, setup, values["out"], execution).lines()), flush=True)
     if not values["dry_run"]:
-        summary = run_plans(plans, setup, values["out"], how, figures=values["figures"])
+        summary = run_plans(plans, setup, values["out"], execution, figures=values["figures"])
         if not summary.stopped:
             print(f"report: {values['out'] / 'index.html'}")
         _end(summary)
@@ -168,9 +168,9 @@ def demo(args: list[str]) -> None:
         _end(summary)
 
 
-def _add_how(parser: Parser) -> None:
+def _add_execution(parser: Parser) -> None:
     """Options of how runs are executed."""
-    from tasso.experiments.sweep.how import Engine, Keep
+    from tasso.experiments.sweep.execution import Engine, Keep
 
     parser.add_argument("--for", nargs="+", action="append", default=[], help="METHOD KEY=VALUE …: for one method only")
     parser.add_argument("--jobs", type=int | None, default=None, help="runs at once on each GPU, or on the CPU")
@@ -181,11 +181,11 @@ def _add_how(parser: Parser) -> None:
     parser.add_argument("--dry-run", type=bool, default=False, help="print what would be done, and do nothing")
 
 
-def _how(values: dict[str, Any], common: Mapping[str, Any]) -> How:
+def _execution(values: dict[str, Any], common: Mapping[str, Any]) -> Execution:
     from tasso.experiments.sweep import parse_values
-    from tasso.experiments.sweep.how import How
+    from tasso.experiments.sweep.execution import Execution
 
-    return How(
+    return Execution(
         engine=values["engine"],
         at_once=values["jobs"],
         gpus=split_integers(values["gpus"], "gpus"),

@@ -1,4 +1,4 @@
-"""A job is one run of many: its options, and a folder name that follows from them and from nothing else."""
+"""A job is one run of a sweep: its options, and a folder name that depends on nothing else."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PLAIN = re.compile(r"[A-Za-z0-9_.+-]+")
 class Job:
     """Options of one `tasso run`. Two jobs are equal if they are the same run, however their options are written.
 
-    `options` are those of `RunConfig` without `out`. `tag` sets a run apart from another with the same options: one
-    whose time is measured has the machine to itself and is not the one that shared it with others.
+    `options` are those of `RunConfig` without `out`. `tag` distinguishes runs with the same options: one whose time is
+    measured has the machine to itself.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Job:
         return f"{options['method.name']}-{sequence}-{options['seed']}{tag}{_suffix(changed)}"
 
     def config(self, folder: Path, **more: Any) -> RunConfig:
-        """The run in its folder under `folder`; `more` are options that do not belong to its identity."""
+        """The run in its folder under `folder`; `more` are options that are not part of its identity."""
         options = {**self.options, **more, "out": str(folder / self.name)}
         if "sequence" in options:
             options["sequence"] = _sequence(options["sequence"])
