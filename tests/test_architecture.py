@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
-SHARED = ["version", "errors", "files", "progress", "distributed", "task_specs", "config"]
+SHARED = ["version", "errors", "files", "progress", "distributed", "config"]
 ROOMS = ["data", "models", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
 LINE = [*SHARED, *ROOMS]
 

@@ -186,7 +186,7 @@ class Method:
         self.validate()
 
     def validate(self) -> None:
-        """Raise a ConfigError if a hyper-parameter is out of range; their types are right already."""
+        """Raise a ConfigError if hyper-parameters do not fit together; types and ranges are checked already."""
 
     @property
     def towers(self) -> Towers:

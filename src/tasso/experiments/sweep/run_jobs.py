@@ -81,9 +81,8 @@ def run_jobs(jobs: Sequence[Job], folder: Path, execution: Execution | None = No
     check(jobs)
     pending = [job for job in jobs if not is_finished(folder / job.name)]
     if pending and execution.engine == "local":
-        devices_for(
-            pending, execution.at_once, execution.gpus, execution.device
-        )  # raises, if there are none, before anything is made
+        # Raises if there are none, before anything is made.
+        devices_for(pending, execution.at_once, execution.gpus, execution.device)
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     summary = Summary(folder, len(jobs), before=len(jobs) - len(pending))
