@@ -132,15 +132,15 @@ def _canonical(value: Any) -> Any:
 def _suffix(changed: Mapping[str, Any]) -> str:
     """`-key=value` per changed option, the method's own first; a checksum of all of them where they do not fit."""
     in_order = sorted(changed, key=lambda key: not key.startswith(METHOD))
-    words = [_word(_short(key), changed[key]) for key in in_order]
-    plain = [f"-{word}" for word in words if word]
-    if len(plain) == len(words) and len("".join(plain)) <= READABLE:
+    parts = [_part(_short(key), changed[key]) for key in in_order]
+    plain = [f"-{part}" for part in parts if part]
+    if len(plain) == len(parts) and len("".join(plain)) <= READABLE:
         return "".join(plain)
     suffix = ""
-    for word in plain:
-        if len(suffix + word) > READABLE:
+    for part in plain:
+        if len(suffix + part) > READABLE:
             break
-        suffix += word
+        suffix += part
     return f"{suffix}~{hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:10]}"
 
 
@@ -150,7 +150,7 @@ def _short(key: str) -> str:
     return key if short in options_of(RunConfig) else short
 
 
-def _word(key: str, value: Any) -> str | None:
+def _part(key: str, value: Any) -> str | None:
     """`key=value`, or None where the value is not plain text."""
     if isinstance(value, bool):
         return f"{key}={str(value).lower()}"
