@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
-SHARED = ["version", "errors", "files", "progress", "distributed", "task_specs", "config"]
+SHARED = ["version", "errors", "files", "progress", "distributed", "config"]
 ROOMS = ["data", "models", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
 LINE = [*SHARED, *ROOMS]
 
@@ -42,7 +42,7 @@ class Refuse:
         if name.split(".")[0] in refused:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
-import tasso, tasso.training.learner, tasso.training.run, tasso.report, tasso.experiments.sweep.carry_out
+import tasso, tasso.training.learner, tasso.training.run, tasso.report, tasso.experiments.sweep.run_jobs
 import tasso.report.paper.evaluation
 import tasso.training.extend, tasso.training.trackers
 """

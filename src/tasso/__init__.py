@@ -46,7 +46,7 @@ def extend(run: str | Path, tasks: Any, out: str | Path | None = None, **options
 
     Args:
         run: folder of the finished run.
-        tasks: where the new tasks lie, as in `tasso run --tasks`: a mapping, or a list of `NAME=PLACE` words.
+        tasks: where the new tasks lie, as in `tasso run --tasks`: a mapping, or a list of `NAME=PLACE`.
         out: folder of the longer run; by default that of the finished one with the names of the new tasks.
         **options: those of `tasso extend`. All others are as they were in the finished run.
 

@@ -1,4 +1,4 @@
-"""Errors a user can act on. The command line prints their text and nothing else."""
+"""Errors a user can act on. The command line prints their message and nothing else."""
 
 
 class TassoError(Exception):

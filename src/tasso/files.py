@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, folders that one process has for itself, YAML and JSON."""
+"""Atomic writes, locked folders, YAML and JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import yaml
 
 from tasso.errors import ConfigError, DataError
 
-LARGEST_YAML = 100_000  # values of one file
+MAX_YAML_VALUES = 100_000  # per file
 MERGE = "tag:yaml.org,2002:merge"
 
 
 @contextlib.contextmanager
 def locked(folder: Path, on_busy: Callable[[], Any]) -> Iterator[None]:
-    """One process at a time in this folder. If another is there, `on_busy` may raise; if it does not, we wait.
+    """One process at a time in this folder. If another has the lock, `on_busy` may raise; if it does not, we wait.
 
-    The system lets go of the lock when a process dies.
+    The system releases the lock when a process dies.
     """
     try:
         import fcntl
-    except ImportError:  # no such locks on this system
+    except ImportError:  # not on Windows
         yield
         return
     with (folder / ".lock").open("w") as lock:
@@ -38,7 +38,7 @@ def locked(folder: Path, on_busy: Callable[[], Any]) -> Iterator[None]:
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let `write` fill a temporary neighbour, then put it in place. `is_temporary` knows what a kill leaves behind."""
+    """Let `write` fill a temporary file beside `path`, then rename it. See `is_temporary` for what a kill leaves."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
@@ -70,24 +70,24 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only. Of two equal keys YAML would silently take the last."""
+    """Plain values only, and no key twice: YAML would silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
-            if key_node.tag == MERGE:  # such a key brings others along, which may be given once more
+            if key_node.tag == MERGE:  # it merges other keys, which may be given once more
                 continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):  # the others are refused below
-                if key in seen:
+                if key in keys:
                     line = key_node.start_mark.line + 1
-                    raise ValueError(f"line {line}: the key {key!r} stands there twice; keep one of them")
-                seen.add(key)
+                    raise ValueError(f"line {line}: the key {key!r} appears twice; keep one of them")
+                keys.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text. Whatever is wrong with it is a ValueError."""
+    """The value of a YAML text, or a ValueError."""
     try:
         value = yaml.load(text, _Loader)  # derives from SafeLoader
     except yaml.YAMLError as error:
@@ -96,14 +96,14 @@ def parse_yaml(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     except (LookupError, AttributeError, TypeError, ArithmeticError) as error:  # tags with values that do not fit
         raise ValueError(f"a value that does not fit its tag ({type(error).__name__}: {error})") from None
-    # An alias costs a word and may stand for millions of values, each of which a message would print.
-    if _exceeds(value, LARGEST_YAML):
-        raise ValueError(f"too large: more than {LARGEST_YAML:,} values once aliases are filled in")
+    # A few aliases may stand for millions of values (a YAML bomb).
+    if _exceeds(value, MAX_YAML_VALUES):
+        raise ValueError(f"too large: more than {MAX_YAML_VALUES:,} values once aliases are filled in")
     return value
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Whatever is wrong with it is a ValueError."""
+    """The value of a JSON text, or a ValueError."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -127,7 +127,7 @@ def is_temporary(path: Path) -> bool:
 
 def json_lines(text: str, file: Path, expected: str = "an object") -> Iterator[tuple[int, dict[str, Any]]]:
     """Objects and the numbers of their lines; empty lines are left out. An error names file and line."""
-    # Not splitlines: JSON may hold characters that Python takes for the end of a line.
+    # Not splitlines: it also splits at characters that JSON allows in strings.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue

@@ -1,4 +1,4 @@
-"""Progress on anything that takes a while: a bar in a terminal, plain lines elsewhere."""
+"""Progress: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Advance = Callable[[int, str], None]
 
 @contextlib.contextmanager
 def progress(description: str, total: int, done: int = 0) -> Iterator[Advance]:
-    """Yields advance(count, note): count more are done, and this is worth saying about it."""
+    """Yields advance(count, note): `count` more are done; the note is shown beside it."""
     if not log.isEnabledFor(logging.INFO):
         yield lambda count, note: None
     elif sys.stderr.isatty():

@@ -1,10 +1,10 @@
-"""Bad inputs, each with a name, and what tasso says to them. `docs/bad-inputs.md` is made from this list."""
+"""Bad inputs, each with a name and what the message about it must contain. `tests/cli/test_bad_inputs.py` runs them all."""
 
-from bad_inputs import annotations, configs, images, own_tasks, packed, plans, runs, uses, weights, words
+from bad_inputs import annotations, arguments, configs, images, own_tasks, packed, plans, runs, uses, weights
 from bad_inputs.case import Bad
 
 GROUPS: dict[str, list[Bad]] = {
-    "Words of the command line": words.CASES,
+    "Arguments of the command line": arguments.CASES,
     "Configurations in YAML": configs.CASES,
     "Annotation files and data sets": annotations.CASES,
     "Own tasks": own_tasks.CASES,

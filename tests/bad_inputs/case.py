@@ -1,4 +1,4 @@
-"""One bad input: what is made, which command meets it, and what its answer must name. And what came of it."""
+"""One bad input: what is made, which command gets it, what its message must name; and how to run it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Bad:
     """An input that cannot work."""
 
     name: str
-    what: str  # for people
-    words: tuple[str, ...]  # of the command
-    says: str  # a pattern that the message fits; it names the file, key or task
+    what: str  # in words
+    args: tuple[str, ...]  # of the command
+    says: str  # a pattern that the message matches; it names the file, key or task
     make: Make = lambda place: None  # damages or adds something in the case's own folder
     needs: tuple[str, ...] = ()  # parts of the world that are copied there first
     leaves: tuple[str, ...] = ()  # folders that may appear: found only while the command was at work in them
     only_users: bool = False  # nothing is forbidden to root
-    varies: str = ""  # a part of the message, as a pattern, that is not the same on all machines
+    varies: str = ""  # a pattern for the part of the message that depends on the machine
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a command."""
+    """What a command did."""
 
     code: int
     printed: str
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """What it said, without the lines that tell how the command is used."""
+        """Its message, without the usage."""
         lines = [*self.printed.splitlines(), *self.said.splitlines()]
         starts = [n for n, line in enumerate(lines) if re.match(r"tasso\b.*?: |error: ", line)]
         said = lines[starts[-1] :] if starts else lines
@@ -65,7 +65,7 @@ def prepared(case: Bad, world: Path, place: Path) -> Path:
     return place
 
 
-def carried_out(words: tuple[str, ...] | list[str], place: Path) -> Outcome:
+def carried_out(args: tuple[str, ...] | list[str], place: Path) -> Outcome:
     """Run a command in a folder, in this process, as a user would."""
     before = contents(place)
     printed, said = io.StringIO(), io.StringIO()
@@ -74,7 +74,7 @@ def carried_out(words: tuple[str, ...] | list[str], place: Path) -> Outcome:
         warnings.simplefilter("ignore")
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
             try:
-                main(list(words))
+                main(list(args))
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
                 if isinstance(end.code, str):
@@ -111,15 +111,21 @@ def contents(place: Path) -> dict[str, str]:
     return found
 
 
+def portable_message(case: Bad, outcome: Outcome, place: Path) -> str:
+    """The message on one line, without what differs from machine to machine."""
+    text = " ".join(outcome.message.replace(str(place.resolve()), "HERE").replace(str(place), "HERE").split())
+    return re.sub(case.varies, "…", text) if case.varies else text
+
+
 def faults(case: Bad, outcome: Outcome, place: Path) -> list[str]:
-    """What is not as promised, in words."""
+    """What is not as promised."""
     found = []
     if outcome.code != 2:
         found.append(f"exit code {outcome.code}, not 2")
     if "Traceback" in outcome.said:
         found.append("a traceback")
     if not re.search(case.says, outcome.message, re.DOTALL):
-        found.append(f"the message does not fit {case.says!r}")
+        found.append(f"the message does not match {case.says!r}")
     if strange := [name for name in outcome.changed if name.split("/")[0] not in case.leaves]:
         found.append(f"changed: {', '.join(strange)}")
     if left := [path for path in place.rglob("*") if is_temporary(path)]:

@@ -183,7 +183,7 @@ def test_own_tasks(place: Path, some: list[Change], kind: str) -> None:
         task = {"name": "birds", "from": str(place / "birds"), "names": str(place / kind)}
     with refused_at_most(kind, "birds"):
         if kind == "tasks.yaml":
-            from tasso.task_specs import parse_tasks
+            from tasso.config.task_specs import parse_tasks
 
             for found in parse_tasks(str(place / kind)):
                 load_own(found, RunConfig())

@@ -23,17 +23,17 @@ from fences import code_in
 from own_images import image, png, write_coop, write_folder, write_shard, write_table
 from tasso.cli import main
 from tasso.config import RunConfig, from_dict
+from tasso.config.task_specs import parse_tasks, without_folders
 from tasso.data import Task, atlas, load_sequence
 from tasso.data.images import open_packs, thread_pool
 from tasso.data.images.decode import decode
 from tasso.data.readers.names import natural_order, readable
 from tasso.data.readers.split import held_out_count, split_class
 from tasso.errors import ConfigError, DataError, RunError, TassoError
-from tasso.experiments.sweep.carry_out import check
 from tasso.experiments.sweep.jobs import Job
+from tasso.experiments.sweep.run_jobs import check
 from tasso.models.class_overlap import similar_classes, warn_of_similar_classes
 from tasso.models.loading import load_clip
-from tasso.task_specs import parse_tasks, without_folders
 from tasso.training.evaluator import evaluate, evaluation_config
 from tasso.training.learner import learn
 from tasso.training.run_folder import RunFolder

@@ -14,7 +14,7 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.plans import SEED, TIMED, OfWidth, all_jobs, chosen
 from tasso.experiments.sweep import Job
-from tasso.experiments.sweep.carry_out import How
+from tasso.experiments.sweep.run_jobs import Execution
 from tasso.methods import METHODS
 from tasso.report.paper import PLANS, Plan, Setup, run_folder
 from tasso.report.paper.evaluation import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
@@ -174,7 +174,7 @@ def test_plans_are_chosen_by_name() -> None:
 
 def test_timed_runs_need_a_machine_to_themselves(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"plan compute.*local"):
-        run_plans(chosen(["compute"]), PAPER, tmp_path, How(engine="ray"))
+        run_plans(chosen(["compute"]), PAPER, tmp_path, Execution(engine="ray"))
 
 
 # -- the command -------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_paper_counts_learns_and_reports(
             assert results["finished"]
     main([*words, "--dry-run", "--seeds", "1,2"])
     assert "finished already: 2; left: 0 runs, 0 steps\n" in capsys.readouterr().out
-    cost = cost_of(chosen(["matrices", "seeds"]), setup, out, How(device="cpu"))
+    cost = cost_of(chosen(["matrices", "seeds"]), setup, out, Execution(device="cpu"))
     assert (cost.runs, cost.finished, cost.measured) == (14, 2, 2)
     assert cost.seconds is not None
     assert cost.seconds > 0
@@ -235,7 +235,7 @@ def test_paper_counts_learns_and_reports(
     results = json.loads(file.read_text())
     results["per_task"][0]["preparing_seconds"] += 1e6
     file.write_text(json.dumps(results))
-    slower = cost_of(chosen(["matrices", "seeds"]), setup, out, How(device="cpu"))
+    slower = cost_of(chosen(["matrices", "seeds"]), setup, out, Execution(device="cpu"))
     assert slower.seconds is not None
     assert slower.seconds > 1e6, "time before the first step counts"
 

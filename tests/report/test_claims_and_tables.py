@@ -880,7 +880,7 @@ def test_record_says_what_the_runs_are_and_nothing_of_this_machine(tmp_path: Pat
     assert (found.seeds, found.main_seeds, found.sequences, found.width) == ((1, 2), None, ("S1", "S2"), 256)
     assert found.common == {"benchmark": "mtil-mini", "steps": 3, "pack_dir": "given"}
     assert names == names_of(tuple(PLANS.values()), setup)
-    elsewhere = Setup({**common, "data_root": Path("/b")}, {"gift": {**gift, "method.generator_source": "x"}}, 256,
+    elsewhere = Setup({**common, "data_root": Path("/b")}, {"gift": {**gift, "method.generator_source": "corpus"}}, 256,
                       seeds=(1, 2), sequences=("S1", "S2"))  # fmt: skip
     assert names == names_of(tuple(PLANS.values()), elsewhere)
     assert read_record(tmp_path) is None

@@ -17,7 +17,7 @@ from tasso.data import BENCHMARKS, atlas
 from tasso.data.sequences import order
 from tasso.errors import RunError
 from tasso.experiments.plans import Plan, Setup
-from tasso.experiments.sweep.carry_out import How, Summary
+from tasso.experiments.sweep.run_jobs import Execution, Summary
 from tasso.methods import METHODS
 from tasso.report import Gallery, RunResult, Table, combined_table, read_run, write_page
 from tasso.report.paper.evaluation import chosen, make_setup, run_plans
@@ -92,7 +92,7 @@ def run_full_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path, Sum
     """The same with all domains and methods, and the report of `tasso paper`."""
     plans, setup = full_plans(seed)
     tasks = order(BENCHMARKS["atlas"].tasks, "S1", FULL.get("limit_tasks"))
-    summary = run_plans(plans, setup, out, How(), gallery=gallery(tasks), lead=meaning)
+    summary = run_plans(plans, setup, out, Execution(), gallery=gallery(tasks), lead=meaning)
     if summary.stopped:
         raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
     runs = shown_runs(gather(plans, setup, out / "runs"))

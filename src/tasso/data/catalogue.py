@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from tasso.config import RunConfig, read_templates
+from tasso.config.task_specs import names_catalogue
 from tasso.data import drawn
 from tasso.data.annotated import PREPARE, check_files, read_annotated
 from tasso.data.readers import few_shot, find_all_images, load_own
 from tasso.data.sequences import order
 from tasso.data.task import ImageSet, Task, TaskSequence
 from tasso.errors import ConfigError, DataError
-from tasso.task_specs import names_catalogue
 
 log = logging.getLogger("tasso")
 

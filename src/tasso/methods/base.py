@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from tasso.config import Protocol, check_types, coerce
+from tasso.config import Protocol, check_options, coerce
 from tasso.data import ImageSet, Task
 from tasso.data.images import ImageBatch, Pixels, View
 from tasso.errors import ConfigError
@@ -182,11 +182,11 @@ class Method:
     plain_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_types(self)
+        check_options(self)
         self.validate()
 
     def validate(self) -> None:
-        """Raise a ConfigError if a hyper-parameter is out of range; their types are right already."""
+        """Raise a ConfigError if hyper-parameters do not fit together; types and ranges are checked already."""
 
     @property
     def towers(self) -> Towers:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tasso.config import option, require
+from tasso.config import option
 from tasso.methods.base import Method, Towers
 from tasso.methods.losses import cross_entropy, distillation_both_ways
 
@@ -17,17 +17,12 @@ from tasso.methods.losses import cross_entropy, distillation_both_ways
 class LogitDistillation(Method):
     """Defaults: ZSCL's code, which has all of these methods but GIFT, and GIFT's code, which began as a copy of it."""
 
-    weight: float = option("weight of each direction of the distillation (ZSCL's code, GIFT's code)", 1.0)
-    temperature: float = option("temperature of the distillation (ZSCL's code, GIFT's code)", 2.0)
-    label_smoothing: float = option("label smoothing (ZSCL's code, GIFT's code)", 0.2)
+    weight: float = option("weight of each direction of the distillation (ZSCL's code, GIFT's code)", 1.0, ge=0)
+    temperature: float = option("temperature of the distillation (ZSCL's code, GIFT's code)", 2.0, gt=0)
+    label_smoothing: float = option("label smoothing (ZSCL's code, GIFT's code)", 0.2, ge=0, lt=1)
 
     # lr and no weight decay: the same code. Batches, steps, schedule and prompts are those of the common protocol.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
-
-    def validate(self) -> None:
-        require(self, "weight", self.weight >= 0, "must not be negative")
-        require(self, "temperature", self.temperature > 0, "must be positive")
-        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
 
     @property
     def towers(self) -> Towers:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from tasso.config import option, require
+from tasso.config import option
 from tasso.methods.base import Batch, Method, Towers, register
 from tasso.methods.losses import cross_entropy
 
@@ -20,15 +20,12 @@ class FineTune(Method):
     trainable: Literal["visual", "both"] = option(
         "what learns: visual (TASSO's ablation) or both (ZSCL's code)", "visual"
     )
-    label_smoothing: float = option("label smoothing: 0 (TASSO's ablation); ZSCL's code has 0.2", 0.0)
+    label_smoothing: float = option("label smoothing: 0 (TASSO's ablation); ZSCL's code has 0.2", 0.0, ge=0, lt=1)
 
     title: ClassVar[str] = "fine-tuning"
     summary: ClassVar[str] = "cross-entropy on each task in turn"
     source: ClassVar[str] = "the lower bound of every comparison"
     verified: ClassVar[str] = "equal to TASSO with both of its terms switched off"
-
-    def validate(self) -> None:
-        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
 
     @property
     def towers(self) -> Towers:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.config import option, require, unwrap
+from tasso.config import option, unwrap
 from tasso.data import ImageSet
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
@@ -41,26 +41,19 @@ class Gift(LogitDistillation):
         "where images come from: diffusers (Stable Diffusion, as its authors), folder, atlas, retrieval", "diffusers"
     )
     generator_source: str | None = option(
-        "model of diffusers (default: Stable Diffusion v1.5), or folder of images", None
+        "model of diffusers, or folder of images", None, unset="Stable Diffusion v1.5", content=True
     )
-    images: int = option("synthetic images a task (code)", 1000)
-    generation_steps: int = option("denoising steps of diffusers (code)", 50)
-    guidance: float = option("guidance of diffusers (its own default, which the code leaves as it is)", 7.5)
-    alignment: float = option("weight μ of each direction of the image–text alignment (code)", 0.25)
-    consolidation: float = option("weight λ of the adaptive weight consolidation; 0 switches it off (code)", 1.0)
+    images: int = option("synthetic images a task (code)", 1000, ge=1)
+    generation_steps: int = option("denoising steps of diffusers (code)", 50, ge=1)
+    guidance: float = option("guidance of diffusers (its own default, which the code leaves as it is)", 7.5, ge=0)
+    alignment: float = option("weight μ of each direction of the image–text alignment (code)", 0.25, ge=0)
+    consolidation: float = option("weight λ of the adaptive weight consolidation; 0 switches it off (code)", 1.0, ge=0)
 
     title: ClassVar[str] = "GIFT"
     summary: ClassVar[str] = "distillation and alignment on synthetic pairs, with weights held where they matter"
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "each term and the consolidation against float64 re-computations; not against its code"
     teachers: ClassVar[str] = "previous task's model"
-
-    def validate(self) -> None:
-        super().validate()
-        for key in ("images", "generation_steps"):
-            require(self, key, getattr(self, key) >= 1, "must be at least 1")
-        for key in ("alignment", "consolidation", "guidance"):
-            require(self, key, getattr(self, key) >= 0, "must not be negative")
 
     @property
     def stand_in(self) -> str:

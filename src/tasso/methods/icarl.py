@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.config import option, require, unwrap
+from tasso.config import option, unwrap
 from tasso.data import ImageSet, joined
 from tasso.data.images import Pixels
 from tasso.errors import RunError
@@ -36,7 +36,7 @@ class ICaRL(LogitDistillation):
     """Defaults: the paper of iCaRL and ZSCL's code, less what is broken there (misplaced exemplars, a memory that
     grows beyond its size). `herding=dataset, teacher=pretrained` is that code's variant."""
 
-    memory: int = option("images kept of all tasks together (ZSCL's code)", 10_000)
+    memory: int = option("images kept of all tasks together (ZSCL's code)", 10_000, ge=1)
     herding: Literal["class", "dataset"] = option(
         "exemplars resemble the mean of each class or of the data set", "class"
     )
@@ -49,10 +49,6 @@ class ICaRL(LogitDistillation):
     source: ClassVar[str] = "ZSCL's code, with herding as iCaRL's paper has it"
     verified: ClassVar[str] = "herding, memory and loss against slow re-computations; not against a run of ZSCL's code"
     teachers: ClassVar[str] = "previous task's model (or the pretrained one)"
-
-    def validate(self) -> None:
-        super().validate()
-        require(self, "memory", self.memory >= 1, "must be at least 1")
 
     def wants(self) -> tuple[Wanted, ...]:
         return (Wanted("exemplars", "eval"),)

@@ -37,13 +37,13 @@ SELECTOR = "selector/"
 class MoEAdapters(Method):
     """Defaults: its authors' code for MTIL, except where the help says ours."""
 
-    experts: int = option("experts beside each block, two a task (code: 22 for 11 tasks; ours: 16 for 8)", 16)
-    hidden: int = option("width of an expert (code)", 64)
-    top: int = option("experts that a sample goes through in each block (code)", 2)
-    freeze: int = option("most chosen experts of each block that are frozen after a task (code)", 2)
-    dropout: float = option("dropout inside an expert while it learns (code)", 0.1)
+    experts: int = option("experts beside each block, two a task (code: 22 for 11 tasks; ours: 16 for 8)", 16, ge=1)
+    hidden: int = option("width of an expert (code)", 64, ge=1)
+    top: int = option("experts that a sample goes through in each block (code)", 2, ge=1)
+    freeze: int = option("most chosen experts of each block that are frozen after a task (code)", 2, ge=0)
+    dropout: float = option("dropout inside an expert while it learns (code)", 0.1, ge=0, lt=1)
     expert_scale: float = option("factor on what experts add (code)", 0.1)
-    label_smoothing: float = option("label smoothing of the cross-entropy (code)", 0.2)
+    label_smoothing: float = option("label smoothing of the cross-entropy (code)", 0.2, ge=0, lt=1)
     routing: Literal["per_sample", "per_batch"] = option(
         "who shares a decision of the selector: nobody (ours), or a test batch, which tells it more than an image "
         "does: that they come from one domain (code)",
@@ -55,13 +55,18 @@ class MoEAdapters(Method):
         "auto",
     )
     threshold: float | None = option(
-        "error above which no task knows an image; default: 0.0655 with AlexNet (code), with CLIP the quantile", None
+        "error above which no task knows an image",
+        None,
+        unset="0.0655 with AlexNet (code), with CLIP the quantile",
+        ge=0,
     )
-    quantile: float = option("share of its own training images that an auto-encoder knows, with CLIP (ours)", 0.99)
-    selector_hidden: int = option("width of an auto-encoder (code)", 100)
-    selector_steps: int = option("steps that an auto-encoder learns (code)", 300)
-    reference_steps: int = option("steps of the one that learns the reference images (code)", 1000)
-    selector_batch_size: int = option("images a step of an auto-encoder (code)", 64)
+    quantile: float = option(
+        "share of its own training images that an auto-encoder knows, with CLIP (ours)", 0.99, gt=0, le=1
+    )
+    selector_hidden: int = option("width of an auto-encoder (code)", 100, ge=1)
+    selector_steps: int = option("steps that an auto-encoder learns (code)", 300, ge=1)
+    reference_steps: int = option("steps of the one that learns the reference images (code)", 1000, ge=1)
+    selector_batch_size: int = option("images a step of an auto-encoder (code)", 64, ge=1)
 
     title: ClassVar[str] = "MoE-Adapters"
     summary: ClassVar[str] = "frozen CLIP with experts beside every MLP, a router a task, and a task selector"
@@ -77,14 +82,8 @@ class MoEAdapters(Method):
     plain_model: ClassVar[bool] = False
 
     def validate(self) -> None:
-        for key in ("experts", "hidden", "selector_hidden", "selector_steps", "reference_steps", "selector_batch_size"):
-            require(self, key, getattr(self, key) >= 1, "must be at least 1")
-        require(self, "top", 1 <= self.top <= self.experts, f"must lie in 1 … {self.experts} (experts)")
-        require(self, "freeze", 0 <= self.freeze <= self.experts, f"must lie in 0 … {self.experts} (experts)")
-        require(self, "dropout", 0 <= self.dropout < 1, "must lie in [0, 1)")
-        require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1)")
-        require(self, "threshold", self.threshold is None or self.threshold >= 0, "must not be negative")
-        require(self, "quantile", 0 < self.quantile <= 1, "must lie in (0, 1]")
+        require(self, "top", self.top <= self.experts, f"must lie in 1 … {self.experts} (experts)")
+        require(self, "freeze", self.freeze <= self.experts, f"must lie in 0 … {self.experts} (experts)")
 
     @property
     def towers(self) -> Towers:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tasso.config import option, require, unwrap
+from tasso.config import option, unwrap
 from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Wanted, numbers, register
 from tasso.methods.losses import Selection, cross_entropy, selected_distances, teacher_preference
 from tasso.models.clip import Clip, FrozenImageEncoder
@@ -22,10 +22,10 @@ from tasso.models.clip import Clip, FrozenImageEncoder
 class SelectAndDistill(Method):
     """Defaults: its authors' code."""
 
-    previous_weight: float = option("weight of the distillation from the previous model (code)", 9.0)
-    pretrained_weight: float = option("weight of the distillation from the pretrained model (code)", 0.5)
-    sharpness: float = option("steepness of the choice between the teachers (code)", 6.0)
-    threshold: float = option("distance of the teachers at which both count the same (code)", 0.2)
+    previous_weight: float = option("weight of the distillation from the previous model (code)", 9.0, ge=0)
+    pretrained_weight: float = option("weight of the distillation from the pretrained model (code)", 0.5, ge=0)
+    sharpness: float = option("steepness of the choice between the teachers (code)", 6.0, ge=0)
+    threshold: float = option("distance of the teachers at which both count the same (code)", 0.2, ge=0)
     selection: Selection | None = option("per_sample (paper), or batch_mean, what the code computes (code)", None)
 
     title: ClassVar[str] = "SnD"
@@ -37,10 +37,6 @@ class SelectAndDistill(Method):
         "code": {"selection": "batch_mean"},
         "paper": {"selection": "per_sample"},
     }
-
-    def validate(self) -> None:
-        for key in ("previous_weight", "pretrained_weight", "sharpness", "threshold"):
-            require(self, key, getattr(self, key) >= 0, "must not be negative")
 
     @property
     def whole_batch(self) -> bool:

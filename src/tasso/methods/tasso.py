@@ -25,15 +25,17 @@ from tasso.models.clip import Clip, FrozenImageEncoder
 class Tasso(Method):
     """Hyper-parameters; None is filled in from the protocol."""
 
-    rank: int = option("rank r of the subspace (paper and code)", 144)
-    alpha: float = option("weight α of the subspace cross-entropy; 0 switches it off (paper and code)", 0.5)
-    beta: float = option("weight β of the distillation (paper and code)", 3.0)
+    rank: int = option("rank r of the subspace (paper and code)", 144, ge=1)
+    alpha: float = option("weight α of the subspace cross-entropy; 0 switches it off (paper and code)", 0.5, ge=0)
+    beta: float = option("weight β of the distillation (paper and code)", 3.0, ge=0)
     kd_parallel: Distance = option("distillation distance inside the subspace", "geodesic")
     kd_perpendicular: Distance = option("distillation distance outside the subspace", "geodesic")
     kd_whole: Distance = option("distillation distance on the undivided embedding (ablation)", "none")
     angle: Angle | None = option("clamped: arccosine within ±(1 − 1e-6) (code); exact: atan2 (paper)", None)
-    ce_scale: float | None = option("factor on cosines in the full CE; 0: the model's own (code); 1 (paper)", None)
-    subspace_scale: float | None = option("factor on cosines in the subspace CE: 10 (code), 1 (paper)", None)
+    ce_scale: float | None = option(
+        "factor on cosines in the full CE; 0: the model's own (code); 1 (paper)", None, ge=0
+    )
+    subspace_scale: float | None = option("factor on cosines in the subspace CE: 10 (code), 1 (paper)", None, ge=0)
     subspace_gradient: Literal["both", "projector"] = option("whom the subspace CE trains", "both")
     kd_trains_projector: bool = option("let the distillation train the projector too (code)", True)
     train_projector: bool = option("learn the projector; false: it stays as it was drawn", True)
@@ -41,9 +43,9 @@ class Tasso(Method):
     projector_init: Literal["random", "texts"] = option(
         "A at the start of a task: random (code), or texts: the main directions of the task's class texts", "random"
     )
-    init_std: float = option("standard deviation of the fresh projector matrix A (code)", 0.02)
-    projector_lr: float | None = option("learning rate of A (default: the run's, as in the code)", None)
-    projector_weight_decay: float | None = option("weight decay of A (default: the run's)", None)
+    init_std: float = option("standard deviation of the fresh projector matrix A (code)", 0.02, gt=0)
+    projector_lr: float | None = option("learning rate of A (code: the run's)", None, unset="the run's", gt=0)
+    projector_weight_decay: float | None = option("weight decay of A", None, unset="the run's", ge=0)
     orthonormalisation: Orthonormalisation = option(
         "how U is made from A, which is the same U; auto: cholesky on a GPU, else qr", "auto"
     )
@@ -62,14 +64,9 @@ class Tasso(Method):
     }
 
     def validate(self) -> None:
-        require(self, "rank", self.rank >= 1, "must be at least 1")
-        for key in ("alpha", "beta", "ce_scale", "subspace_scale", "projector_weight_decay"):
-            require(self, key, getattr(self, key) is None or getattr(self, key) >= 0, "must not be negative")
         learns_projector = self.divides and self.train_projector
         rule = "must be joint when there is no projector to learn"
         require(self, "optimise", self.optimise == "joint" or learns_projector, rule)
-        require(self, "init_std", self.init_std > 0, "must be positive")
-        require(self, "projector_lr", self.projector_lr is None or self.projector_lr > 0, "must be positive")
 
     @property
     def distils(self) -> bool:

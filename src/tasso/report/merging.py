@@ -17,7 +17,7 @@ from tasso.models.export.folder import check_new, new_folder
 from tasso.models.inference import Inference
 from tasso.models.merge import check_alpha, check_mergeable, merged
 from tasso.report.figures.style import colour, drawing, marker, new_figure, require_matplotlib, save
-from tasso.training.evaluator import EVALUATION_OPTIONS, Evaluator
+from tasso.training.evaluator import Evaluator, evaluation_of_run
 from tasso.training.run_folder import RunFolder
 from tasso.training.source import open_model
 
@@ -83,8 +83,7 @@ def _options_of_run(word: str) -> dict[str, Any]:
     folder = RunFolder(path.parent.parent if path.suffix == ".safetensors" else path)
     if not folder.results_file.is_file():
         return {}
-    kept = EVALUATION_OPTIONS - {"model", "pretrained", "device", "precision"}
-    return {key: value for key, value in folder.read_config().to_dict().items() if key in kept}
+    return evaluation_of_run(folder, command="merge")
 
 
 def means(curve: Mapping[str, Any], setting: str) -> list[float]:

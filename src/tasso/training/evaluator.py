@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasso.config import RunConfig, from_dict, read_templates, unwrap
+from tasso.config import RunConfig, from_dict, options_of, read_templates, unwrap
 from tasso.data import load_sequence
 from tasso.data.images import load_pixels, open_packs, thread_pool
 from tasso.errors import ConfigError
@@ -20,23 +20,21 @@ from tasso.training.engine import choose_device, choose_precision
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
-# Options that say what is evaluated and how; the others are about learning.
-EVALUATION_OPTIONS = frozenset({
-    "benchmark", "tasks", "data_root", "sequence", "limit_tasks", "test_per_class", "test_share", "split_seed",
-    "check_counts", "model", "pretrained", "template", "protocol", "device", "precision", "eval_batch_size", "workers",
-    "cache_gib", "pack_dir", "pack_size",
-})  # fmt: skip
-
 
 def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) -> RunConfig:
-    """Options of an evaluation. With a run, what is not given is as it was in that run, but for the machine."""
-    if unknown := sorted(set(given) - EVALUATION_OPTIONS):
+    """Options of an evaluation. With a run, what is not given is as it was in that run, except for the machine."""
+    if unknown := sorted(set(given) - set(options_of(RunConfig, command="eval"))):
         raise ConfigError(f"{where}: {unknown[0]!r} is not an option of an evaluation")
-    base = RunFolder(run).read_config().to_dict() if run else {}
-    kept = {k: v for k, v in base.items() if k in EVALUATION_OPTIONS - {"device", "precision"}}
-    if given.keys() & {"benchmark", "tasks"} and base.get("tasks"):  # other tasks than the run's own
-        kept = {k: v for k, v in kept.items() if k not in ("benchmark", "tasks", "sequence", "limit_tasks")}
-    return from_dict({**kept, **given}, where)
+    recorded = evaluation_of_run(RunFolder(run)) if run else {}
+    if given.keys() & {"benchmark", "tasks"} and recorded.get("tasks"):  # other tasks than the run's own
+        recorded = {k: v for k, v in recorded.items() if k not in ("benchmark", "tasks", "sequence", "limit_tasks")}
+    return from_dict({**recorded, **given}, where)
+
+
+def evaluation_of_run(run: RunFolder, command: str = "eval") -> dict[str, Any]:
+    """How a run was evaluated: the options of this command. Device and precision depend on the machine at hand."""
+    taken = options_of(RunConfig, command=command).keys() - {"device", "precision"}
+    return {key: value for key, value in run.read_config().to_dict().items() if key in taken}
 
 
 def evaluate(config: RunConfig, run: Path | None = None, after: str | None = None) -> dict[str, Any]:

@@ -11,20 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasso.config import OWN, RunConfig, from_dict
+from tasso.config import OWN, RunConfig, from_dict, options_of
+from tasso.config.task_specs import Place, parse_tasks
 from tasso.data import BENCHMARKS, TaskSequence, load_sequence
 from tasso.errors import ConfigError, RunError
-from tasso.task_specs import Place, parse_tasks
 from tasso.training.learner import Learner, learn_resolved
 from tasso.training.resolve import resolve
 from tasso.training.results import check_complete
 from tasso.training.run_data import check_data
-from tasso.training.run_folder import MAY_CHANGE, RunFolder
+from tasso.training.run_folder import RunFolder
 
 log = logging.getLogger("tasso")
-
-# Options that may be other than in the run that is extended; all others are its own.
-OPTIONS = tuple(sorted(MAY_CHANGE - {"out", "overwrite"} | {"pack_dir"}))
 
 
 def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str, Any] | None = None) -> Path:
@@ -34,7 +31,7 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
         run: the finished run; its last model is the teacher of the first new task.
         tasks: the new tasks, as for `tasso run --tasks`.
         out: the new folder; by default the name of the run and those of the new tasks, joined by +.
-        options: other values for `OPTIONS`, such as the device.
+        options: other options of `tasso extend`, such as the device.
     """
     old_folder = RunFolder(run)
     old_results = _finished_results(old_folder)
@@ -70,8 +67,9 @@ def extended_config(
 ) -> RunConfig:
     """The configuration of the finished run with more tasks."""
     config = folder.read_config()
-    if unknown := sorted(set(options) - set(OPTIONS)):
-        raise ConfigError(f"extend: {unknown[0]!r} is as it was in {folder.path}. Options: {', '.join(OPTIONS)}")
+    changeable = sorted(options_of(RunConfig, command="extend").keys() - {"tasks"})
+    if unknown := sorted(set(options) - set(changeable)):
+        raise ConfigError(f"extend: {unknown[0]!r} is as it was in {folder.path}. Options: {', '.join(changeable)}")
     old_names: list[str] = results["tasks"]
     taken = {name.casefold() for name in old_names}
     if duplicates := [task["name"] for task in new_tasks if task["name"].casefold() in taken]:

@@ -23,11 +23,12 @@ from tasso.models.loading import load_clip
 from tasso.progress import progress
 from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
 from tasso.training.engine import Plan, Training, choose_device, choose_precision, planned_steps
+from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
 from tasso.training.run_data import RunData, check_data
-from tasso.training.run_folder import RunFolder, identity, same_places
+from tasso.training.run_folder import RunFolder, same_places
 from tasso.training.stopping import stop_signals
 from tasso.training.trackers import Tracking, check_installed, open_tracking
 
@@ -153,7 +154,7 @@ class Learner:
     def run(self) -> dict[str, Any]:
         """Everything from the zero-shot evaluation to the last task; returns the results."""
         files, writes = self.folder.tracking_files, self.folder.writes
-        self.tracking = open_tracking(self.config, files, identity(self.config), writes=writes)
+        self.tracking = open_tracking(self.config, files, portable(identity(self.config)), writes=writes)
         finished = False
         try:
             results = self._run()

@@ -7,10 +7,10 @@ import dataclasses
 import torch
 
 from tasso.config import Protocol, RunConfig
+from tasso.config.task_specs import absolute, absolute_path
 from tasso.data import BENCHMARKS
 from tasso.errors import ConfigError
 from tasso.methods import Method, build_method
-from tasso.task_specs import absolute, absolute_path
 from tasso.training.engine import choose_device, choose_precision
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import platform
 import re
@@ -11,30 +10,22 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from safetensors import SafetensorError
 from torch import Tensor
 
-from tasso.config import RunConfig, from_dict, read_yaml
+from tasso.config import RunConfig, from_dict
 from tasso.errors import BusyError, ConfigError, RunError
-from tasso.files import is_temporary, locked, parse_json, write_atomically, write_text
+from tasso.files import is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
 from tasso.methods import build_method
-from tasso.task_specs import without_folders
+from tasso.training.identity import identity
 from tasso.training.results import check_results, to_json
 from tasso.training.tensor_files import read_tensors, write_tensors
 from tasso.version import __version__
 
-# Options that may differ between the start of a run and its continuation: where things are and how often they are
-# saved. Another device may round differently, so the bits are the same only where the device is.
-MAY_CHANGE = {
-    "out", "overwrite", "save_minutes", "save_every", "workers", "device", "eval_batch_size", "data_root", "label",
-    "cuda_graphs", "track",
-}  # fmt: skip
-# Options that came later than many runs. Left alone they say nothing, so that names of older runs stay what they are.
-LATER = {"tasks", "shots", "test_share", "split_seed", "reference"}
 STATE_VERSION = 2
 STATE_ADVICE = "Remove this file to begin the task once more, or use --overwrite to start afresh"
 
@@ -255,36 +246,15 @@ def saving(file: Path) -> Iterator[None]:
         ) from None
 
 
-def identity(config: RunConfig) -> dict[str, Any]:
-    """What makes a run this run and no other; the method's hyper-parameters are keys of their own."""
-    usual = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name in LATER}
-    options = _everything(config)
-    if config.tasks:
-        options["tasks"] = without_folders(config.tasks)
-    if config.reference:
-        options["reference"] = PurePath(config.reference).name
-    return {key: value for key, value in options.items() if key not in LATER or value != usual[key]}
-
-
 def same_places(one: RunConfig, other: RunConfig) -> bool:
     """Are own tasks and reference images read from the same places?"""
     return (one.tasks, one.reference) == (other.tasks, other.reference)
 
 
 def _comparable(config: RunConfig) -> dict[str, Any]:
-    """What must not change while a run goes on. Own images may have been moved: it is their list that must stay the
-    same, which `check_data` sees to."""
-    return {
-        **_everything(config),
-        "tasks": [place["name"] for place in config.tasks] if config.tasks else None,
-        "reference": None,
-    }
-
-
-def _everything(config: RunConfig) -> dict[str, Any]:
-    options = config.to_dict()
-    method = {f"method.{key}": value for key, value in options.pop("method").items()}
-    return {**{key: value for key, value in options.items() if key not in MAY_CHANGE}, **method}
+    """What must not change when a run is resumed. Own images may have moved: `check_data` compares what they are."""
+    names = [place["name"] for place in config.tasks] if config.tasks else None
+    return {**identity(config), "tasks": names, "reference": None}
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasso.config.task_specs import HUB
 from tasso.data.readers.labelled import SPLIT_NAMES, SPLITS, Entry, LabelledImages, Split
 from tasso.data.readers.names import readable
 from tasso.errors import DataError
-from tasso.task_specs import HUB
 
 
 class HubSource:

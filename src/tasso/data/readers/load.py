@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tasso.config import RunConfig, read_templates
+from tasso.config.task_specs import HUB, Place
 from tasso.data.annotated import read_annotated
 from tasso.data.readers.coop import read_coop
 from tasso.data.readers.folder import list_files, read_folder
@@ -21,7 +22,6 @@ from tasso.data.readers.table import SUFFIXES, read_table
 from tasso.data.readers.webdataset import is_shards, read_shards
 from tasso.data.task import ImageSet, Task
 from tasso.errors import ConfigError, DataError
-from tasso.task_specs import HUB, Place
 
 log = logging.getLogger("tasso")
 

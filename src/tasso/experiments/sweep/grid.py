@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasso.config import RunConfig, read_yaml
+from tasso.config import RunConfig, options_of
 from tasso.errors import ConfigError
-from tasso.experiments.sweep.jobs import NOT_FOR_JOBS, Job, distinct
-from tasso.files import parse_yaml
-
-METHOD = "method."
-# Options of a run that the grid itself gives to each.
-GRIDDED = {"method": "methods", "sequence": "sequences", "seed": "seeds"}
-COMMON = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name not in (*GRIDDED, *NOT_FOR_JOBS))
+from tasso.experiments.sweep.jobs import AXES, Job, distinct
+from tasso.files import parse_yaml, read_yaml
+from tasso.training.identity import METHOD
 
 Options = Mapping[str, Any]
 
@@ -27,7 +22,7 @@ class Grid:
     """A sweep. Keys are options of a run; `method.NAME` is a hyper-parameter, for the methods that have it.
 
     `common` holds for all runs, `overrides` (several values each) multiply them, `by_method` are for single methods.
-    Where two say the same, the last of common, by_method, overrides wins.
+    An option in several of them: overrides win over by_method, by_method over common.
     """
 
     methods: tuple[str, ...] = ("tasso",)
@@ -50,9 +45,9 @@ class Grid:
             if key.startswith(METHOD) and not any(has_option(name, key) for name in self.methods):
                 raise ConfigError(f"{key}: none of {', '.join(self.methods)} has such an option")
         for key in itertools.chain(self.common, self.overrides, *self.by_method.values()):
-            if key in GRIDDED:
-                raise ConfigError(f"{key}: in a sweep these are {GRIDDED[key]}")
-        for axis in ("methods", "sequences", "seeds"):
+            if key in AXES:
+                raise ConfigError(f"{key}: in a sweep these are {AXES[key]}")
+        for axis in AXES.values():
             if not getattr(self, axis):
                 raise ConfigError(f"{axis}: name at least one")
 
@@ -82,23 +77,23 @@ def has_option(method: str, key: str) -> bool:
     """Is `method.NAME` a hyper-parameter of this method?"""
     from tasso.methods import METHODS
 
-    return key.removeprefix(METHOD) in {f.name for f in dataclasses.fields(METHODS[method])}
+    return key.removeprefix(METHOD) in options_of(METHODS[method])
 
 
-# -- from words and files ----------------------------------------------------------------------------------------
+# -- from arguments and files ------------------------------------------------------------------------------------
 
 
-def parse_values(words: Iterable[str], where: str) -> dict[str, tuple[Any, ...]]:
-    """`key=a,b,c` as the key's values; each is read as YAML, so lists stand in brackets."""
+def parse_values(args: Iterable[str], where: str) -> dict[str, tuple[Any, ...]]:
+    """`key=a,b,c` as the key's values; each is parsed as YAML, so lists stand in brackets."""
     found: dict[str, tuple[Any, ...]] = {}
-    for word in words:
-        key, sign, text = word.partition("=")
+    for arg in args:
+        key, sign, text = arg.partition("=")
         if not sign or not key or not text:
-            raise ConfigError(f"{where}: expected KEY=VALUE, not {word!r}")
+            raise ConfigError(f"{where}: expected KEY=VALUE, not {arg!r}")
         try:
             values = parse_yaml(f"[{text}]")
         except ValueError:
-            raise ConfigError(f"{where}: {word!r}: the value cannot be read") from None
+            raise ConfigError(f"{where}: {arg!r}: the value cannot be parsed") from None
         found[_key(key)] = tuple(values)
     return found
 
@@ -106,8 +101,8 @@ def parse_values(words: Iterable[str], where: str) -> dict[str, tuple[Any, ...]]
 def parse_for(groups: Iterable[Sequence[str]]) -> dict[str, dict[str, Any]]:
     """`[method, key=value, …]` as options by method."""
     found: dict[str, dict[str, Any]] = {}
-    for method, *words in groups:
-        values = parse_values(words, f"for {method}")
+    for method, *args in groups:
+        values = parse_values(args, f"for {method}")
         if not values:
             raise ConfigError(f"for {method}: expected KEY=VALUE after it")
         for key, several in values.items():
@@ -121,7 +116,7 @@ def read_grid(path: Path) -> dict[str, Any]:
     """A YAML file of a sweep as arguments of `Grid`: methods, sequences, seeds, set, for, and options of a run."""
     values = read_yaml(path)
     found: dict[str, Any] = {}
-    for axis in ("methods", "sequences", "seeds"):
+    for axis in AXES.values():
         if axis in values:
             kind, kinds = (int, "whole numbers") if axis == "seeds" else (str, "names")
             several = _several(values.pop(axis))
@@ -134,20 +129,22 @@ def read_grid(path: Path) -> dict[str, Any]:
         name: {_key(k): v for k, v in _mapping(some, path, f"for: {name}").items()} for name, some in by_method.items()
     }
     found["common"] = {_key(str(key)): value for key, value in values.items()}
+    options = options_of(RunConfig, command="sweep")
     for key in found["common"]:
-        if key in GRIDDED:
-            raise ConfigError(f"{path}: {key}: in a sweep these are {GRIDDED[key]}")
-        if key not in COMMON and not key.startswith(METHOD):
-            raise ConfigError(f"{path}: unknown key {key!r}. Beside methods, sequences, seeds, set and for: {COMMON}")
+        if key in AXES:
+            raise ConfigError(f"{path}: {key}: in a sweep these are {AXES[key]}")
+        if key not in options and not key.startswith(METHOD):
+            keys = ", ".join(["methods", "sequences", "seeds", "set", "for", *options])
+            raise ConfigError(f"{path}: unknown key {key!r}. Known keys: {keys}")
     return found
 
 
 def make_grid(file: Mapping[str, Any], given: Mapping[str, Any]) -> Grid:
     """A grid from a file's arguments and those of the command line, which win."""
-    for axis in ("methods", "sequences", "seeds"):
+    for axis in AXES.values():
         if given.get(axis) == ():
             raise ConfigError(f"{axis}: name at least one")
-    merged = {axis: given.get(axis) or file.get(axis) for axis in ("methods", "sequences", "seeds")}
+    merged = {axis: given.get(axis) or file.get(axis) for axis in AXES.values()}
     methods = {*file.get("by_method", {}), *given.get("by_method", {})}
     return Grid(
         **{axis: tuple(values) for axis, values in merged.items() if values},

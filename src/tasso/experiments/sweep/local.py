@@ -1,4 +1,4 @@
-"""Runs on this machine: worker processes that learn one run after the other and may die without harm."""
+"""Runs on this machine, in worker processes. A worker that dies loses nothing: its run is resumed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tasso.experiments.sweep.work import Outcome, Work, perform
 
 log = logging.getLogger("tasso")
 
-ATTEMPTS = 3  # of a run whose worker dies; it goes on from its saved state each time
-BUSY_SECONDS = 60.0  # how long a run waits for another process to leave its folder, e.g. a worker that lost its sweep
-LEAVE_SECONDS = 30.0  # a worker that has nothing to do gets to leave
-LOOK_SECONDS = 0.5  # how often we look whether someone wants us to stop
+ATTEMPTS = 3  # of a run whose worker dies; it is resumed each time
+BUSY_SECONDS = 60.0  # how long a run waits for a locked folder, e.g. of a worker whose sweep was killed
+JOIN_SECONDS = 30.0  # for an idle worker to exit
+POLL_SECONDS = 0.5  # between two looks at `stop`
 
 Report = Callable[[Outcome], None]
 
@@ -29,51 +29,51 @@ Report = Callable[[Outcome], None]
 def run_local(
     works: Sequence[Work], devices: Sequence[str], stop: threading.Event, report: Report, fresh: bool = False
 ) -> None:
-    """Carry out works, one at a time on each of `devices` (which may name a device several times).
+    """Run works, one at a time on each of `devices` (which may name a device several times).
 
-    A worker process does several runs, since starting one takes long; with `fresh` it does one only. When `stop` is
-    set, runs save their state and end.
+    A worker process does several runs, since starting one is slow; with `fresh` it does only one. When `stop` is set,
+    runs save their state and end.
     """
-    crew = _Crew(works, devices, stop, report, fresh)
+    pool = _Pool(works, devices, stop, report, fresh)
     try:
-        crew.run()
+        pool.run()
     finally:
-        crew.dismiss()
+        pool.shut_down()
 
 
 class _Worker:
-    """A child process and the line to it."""
+    """A child process and the connection to it."""
 
     def __init__(self, device: str) -> None:
         context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
         self.device = device
-        self.line, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other,), daemon=True, name=f"tasso-{device}")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=worker_main, args=(other,), daemon=True, name=f"tasso-{device}")
         self.process.start()
         other.close()
         self.work: Work | None = None
 
     def begin(self, work: Work) -> None:
         self.work = work
-        self.line.send(work)
+        self.connection.send(work)
 
-    def answer(self) -> Outcome | None:
-        """How its run ended, or None if it died over it."""
+    def outcome(self) -> Outcome | None:
+        """How its run ended, or None if the process died."""
         try:
-            outcome: Outcome = self.line.recv()
+            outcome: Outcome = self.connection.recv()
         except (EOFError, OSError):
             return None
         return outcome
 
-    def leave(self) -> None:
-        """Wait until the process is gone; one that does not go by itself is made to."""
-        self.process.join(LEAVE_SECONDS)
+    def join(self) -> None:
+        """Wait until the process has exited; kill it if it does not."""
+        self.process.join(JOIN_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
 
 
-class _Crew:
+class _Pool:
     """The workers and what is left to do."""
 
     def __init__(
@@ -82,47 +82,47 @@ class _Crew:
         self.queue = deque(works)
         self.devices = list(devices)
         self.stop, self.report, self.fresh = stop, report, fresh
-        self.workers: dict[int, _Worker] = {}  # by place in `devices`
+        self.workers: dict[int, _Worker] = {}  # by slot in `devices`
         self.deaths: Counter[str] = Counter()
         self.waiting: dict[str, tuple[float, float]] = {}  # name of a busy run: since when, when to try again
-        self.asked = False  # the workers, to stop
+        self.terminating = False  # the workers have been asked to stop
 
     def run(self) -> None:
         while self.queue or self._busy():
             if self.stop.is_set():
                 self.queue.clear()
-                self._ask_to_stop()
-            self._hand_out()
+                self._terminate_all()
+            self._assign()
             busy = self._busy()
-            if not busy:  # all that is left waits for another process
-                self.stop.wait(LOOK_SECONDS)
+            if not busy:  # all remaining runs wait for a locked folder
+                self.stop.wait(POLL_SECONDS)
                 continue
-            ready = wait([worker.line for worker in busy.values()], LOOK_SECONDS)
-            for place, worker in busy.items():
-                if worker.line in ready:
-                    self._take_back(place, worker)
+            ready = wait([worker.connection for worker in busy.values()], POLL_SECONDS)
+            for slot, worker in busy.items():
+                if worker.connection in ready:
+                    self._collect(slot, worker)
 
     def _busy(self) -> dict[int, _Worker]:
-        return {place: worker for place, worker in self.workers.items() if worker.work}
+        return {slot: worker for slot, worker in self.workers.items() if worker.work}
 
-    def _hand_out(self) -> None:
-        for place, device in enumerate(self.devices):
-            worker = self.workers.get(place)
+    def _assign(self) -> None:
+        for slot, device in enumerate(self.devices):
+            worker = self.workers.get(slot)
             if worker and worker.work:
                 continue
             work = self._next()
             if work is None:
                 return
             if worker is None:
-                worker = self.workers[place] = _Worker(device)
+                worker = self.workers[slot] = _Worker(device)
             try:
                 worker.begin(_on(work, device))
-            except OSError:  # it died while it had nothing to do; no run is lost
-                self._bury(place)
+            except OSError:  # it died while idle; no run is lost
+                self._remove(slot)
                 self.queue.appendleft(work)
 
     def _next(self) -> Work | None:
-        """The next run that need not wait for another process to leave its folder."""
+        """The next run that does not wait for a locked folder."""
         for _ in range(len(self.queue)):
             work = self.queue.popleft()
             if time.monotonic() >= self.waiting.get(work.name, (0.0, 0.0))[1]:
@@ -130,25 +130,25 @@ class _Crew:
             self.queue.append(work)
         return None
 
-    def _take_back(self, place: int, worker: _Worker) -> None:
-        work, outcome = worker.work, worker.answer()
+    def _collect(self, slot: int, worker: _Worker) -> None:
+        work, outcome = worker.work, worker.outcome()
         assert work is not None
         worker.work = None
         if outcome is None:
-            code = self._bury(place)
+            code = self._remove(slot)
             how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with {code}"
             outcome = self._after_death(work, how)
-        elif outcome.status == "stopped":  # by us, or by someone who is polite to this process alone
+        elif outcome.status == "stopped":  # by us, or by a signal to this process alone
             outcome = self._after_death(work, "was asked to stop")
         elif outcome.unexpected or self.fresh:
-            self._bury(place)
+            self._remove(slot)
         if outcome is not None and outcome.status == "busy":
             outcome = self._after_busy(work, outcome)
         if outcome is not None:
             self.report(outcome)
 
     def _after_death(self, work: Work, how: str) -> Outcome | None:
-        """Its process did not finish the run: it goes on in this or another one, unless that happens again."""
+        """Its process did not finish the run: resume it in this or another one, at most ATTEMPTS times."""
         if self.stop.is_set():
             return Outcome(work.name, "stopped")
         self.deaths[work.name] += 1
@@ -165,30 +165,30 @@ class _Crew:
         since, _ = self.waiting.get(work.name, (now, now))
         if now - since > BUSY_SECONDS:
             return Outcome(work.name, "failed", outcome.error)
-        self.waiting[work.name] = (since, now + 2 * LOOK_SECONDS)
+        self.waiting[work.name] = (since, now + 2 * POLL_SECONDS)
         self.queue.append(work)
         return None
 
-    def _ask_to_stop(self) -> None:
-        if not self.asked:
-            self.asked = True
+    def _terminate_all(self) -> None:
+        if not self.terminating:
+            self.terminating = True
             for worker in self._busy().values():
                 worker.process.terminate()
 
-    def _bury(self, place: int) -> int | None:
-        worker = self.workers.pop(place)
-        worker.line.close()
-        worker.leave()
+    def _remove(self, slot: int) -> int | None:
+        worker = self.workers.pop(slot)
+        worker.connection.close()
+        worker.join()
         return worker.process.exitcode
 
-    def dismiss(self) -> None:
-        """Idle workers leave when their line is closed; whoever still works now is not waited for."""
+    def shut_down(self) -> None:
+        """Idle workers exit when their connection is closed; busy ones are killed."""
         for worker in self.workers.values():
-            worker.line.close()
+            worker.connection.close()
             if worker.work:
                 worker.process.kill()
         for worker in self.workers.values():
-            worker.leave()
+            worker.join()
         self.workers.clear()
 
 
@@ -199,17 +199,17 @@ def _on(work: Work, device: str) -> Work:
 # -- in the child process ----------------------------------------------------------------------------------------
 
 
-def serve(line: Connection) -> None:
-    """Learn what comes along the line until it is closed."""
+def worker_main(connection: Connection) -> None:
+    """Run what comes through the connection until it is closed."""
     faulthandler.enable()
     # Ctrl-C reaches every process of a terminal; the sweep decides, and asks by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _interrupt)
-    threading.Thread(target=_stop_when_alone, daemon=True).start()
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
         while True:
-            outcome = perform(line.recv())
-            line.send(outcome)
+            outcome = perform(connection.recv())
+            connection.send(outcome)
             if outcome.unexpected:
                 return
     except (EOFError, OSError, KeyboardInterrupt):
@@ -220,8 +220,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
 
 
-def _stop_when_alone() -> None:
-    """A sweep that was killed cannot ask its workers to stop, so they ask themselves."""
+def _stop_with_parent() -> None:
+    """A sweep that was killed cannot stop its workers, so they stop themselves."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

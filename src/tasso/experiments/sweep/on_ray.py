@@ -13,17 +13,17 @@ from tasso.experiments.sweep.work import Outcome, Work, perform
 
 log = logging.getLogger("tasso")
 
-RETRIES = 2  # of a run whose worker dies; it goes on from its saved state
-LOOK_SECONDS = 0.5
+RETRIES = 2  # of a run whose worker dies; it is resumed
+POLL_SECONDS = 0.5
 STOP_SECONDS = 120.0  # for a step to end and a state to be saved
 
 
 def run_on_ray(
     works: Sequence[Work], at_once: int, stop: threading.Event, report: Callable[[Outcome], None], gpu: bool
 ) -> None:
-    """Carry out works as Ray tasks; each takes a core and, with `gpu`, a part of a GPU.
+    """Run works as Ray tasks; each takes a core and, with `gpu`, a part of a GPU.
 
-    Ray brings back runs whose worker or node dies, on another one. It starts a new process for each run on a GPU.
+    Ray restarts runs whose worker or node dies on another one. It starts a new process for each run on a GPU.
 
     Args:
         at_once: runs that share a GPU.
@@ -33,11 +33,11 @@ def run_on_ray(
     pending = {remote.options(name=work.name).remote(work): work for work in works}
     try:
         while pending and not stop.is_set():
-            ready, _ = ray.wait(list(pending), timeout=LOOK_SECONDS)
+            ready, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
             for reference in ready:
                 report(_outcome(ray, reference, pending.pop(reference)))
     finally:
-        for reference in pending:  # a run that is going on takes this like Ctrl-C: it saves its state
+        for reference in pending:  # to a run this is like Ctrl-C: it saves its state
             ray.cancel(reference)
         if pending:
             ray.wait(list(pending), num_returns=len(pending), timeout=STOP_SECONDS)
@@ -47,7 +47,7 @@ def run_on_ray(
 
 def connected() -> Any:
     """Ray, connected to the cluster that RAY_ADDRESS names or that runs here, or else to a new one on this machine."""
-    # Nobody asked for reports to its makers; whoever wants them sets it.
+    # No usage statistics, unless the user asks for them.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # asking for no GPU does not hide them
     try:

@@ -14,14 +14,14 @@ from tasso.experiments.sweep.work import Outcome, Work, perform
 
 log = logging.getLogger("tasso")
 
-ATTEMPTS = 3  # of a run whose job dies; it goes on from its saved state each time
-LOOK_SECONDS = 5.0
-# Slurm must be told how long a job may take; when the time is up, it is put into the queue again and goes on.
+ATTEMPTS = 3  # of a run whose job dies; it is resumed each time
+POLL_SECONDS = 5.0
+# Slurm needs a time limit; when the time is up, the job is submitted again and resumes.
 DEFAULTS: dict[str, Any] = {"timeout_min": 24 * 60, "cpus_per_task": 4}
 
 
 class Submission:
-    """One run as submitit wants it. When Slurm takes the machine away or the time is up, it is submitted again."""
+    """One run as submitit wants it. When it is preempted or the time is up, it is submitted again."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -30,7 +30,7 @@ class Submission:
         return perform(self.work)
 
     def checkpoint(self) -> Any:
-        """What to do instead of going on; the run folder has the latest saved state."""
+        """Called by submitit before the job is ended; the run folder has the latest saved state."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)
@@ -45,20 +45,20 @@ def run_on_slurm(
     parameters: Mapping[str, Any],
     cluster: str | None = None,
 ) -> None:
-    """Carry out works as jobs of one Slurm array.
+    """Run works as jobs of one Slurm array.
 
     Args:
         folder: where submitit keeps its files.
         at_once: jobs that may run at the same time; None: as many as Slurm allows.
         parameters: submitit's own (`slurm_partition`, `gpus_per_node`, `timeout_min`, …).
-        cluster: what submitit shall use; None: Slurm. `local` starts processes on this machine, for a try.
+        cluster: that of submitit; None: Slurm. `local` starts processes on this machine, for tests.
     """
     executor = _executor(folder, at_once, parameters, cluster)
     deaths: Counter[str] = Counter()
     with executor.batch():
         jobs = {work.name: (work, executor.submit(Submission(work))) for work in works}
     try:
-        while jobs and not stop.wait(LOOK_SECONDS):
+        while jobs and not stop.wait(POLL_SECONDS):
             for name, (work, job) in list(jobs.items()):
                 if not job.done():
                     continue
@@ -94,7 +94,7 @@ def _executor(folder: Path, at_once: int | None, parameters: Mapping[str, Any], 
 
 
 def _outcome(job: Any, work: Work) -> Outcome | None:
-    """How the run ended; None if the job died over it."""
+    """How the run ended; None if the job died."""
     import submitit
 
     try:

@@ -1,4 +1,4 @@
-"""What a worker does: learn one run, write down what it says, and tell how it ended. The results are in its folder."""
+"""What a worker does: learn one run, log its output, and return how it ended. The results are in its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasso.errors import BusyError, TassoError
-from tasso.experiments.sweep.how import Keep
+from tasso.experiments.sweep.execution import Keep
 
 log = logging.getLogger("tasso")
 
@@ -24,13 +24,13 @@ Status = Literal["finished", "failed", "stopped", "busy"]
 
 @dataclass(frozen=True)
 class Work:
-    """One run, as it is handed to whoever carries it out; plain values only, since it travels between processes."""
+    """One run, as a worker gets it; plain values only, since it is sent between processes."""
 
     name: str
     options: dict[str, Any]
     log: str
     keep: Keep = "last"
-    # Options may hold paths that are relative to where the user stands.
+    # Paths in the options may be relative to the user's working directory.
     directory: str = field(default_factory=os.getcwd)
     # Threads of PyTorch; None: as it decides itself.
     threads: int | None = None
@@ -38,7 +38,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. After an `unexpected` error the process may be in disorder and should do nothing more."""
+    """How a run ended. After an `unexpected` error the process should not be used again."""
 
     name: str
     status: Status
@@ -54,7 +54,7 @@ def perform(work: Work) -> Outcome:
             log.info("--- %s: process %d begins %s", time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid(), work.name)
             outcome = _learned(work)
             log.info("--- %s %s", outcome.status, outcome.error)
-    except OSError as error:  # of the log or the working directory; those of the run are told by the run
+    except OSError as error:  # of the log or the working directory; `_learned` catches those of the run
         return Outcome(work.name, "failed", str(error))
     return outcome
 
@@ -84,27 +84,27 @@ def _learned(work: Work) -> Outcome:
         lines = str(error).strip().splitlines() or ["no message"]
         return Outcome(work.name, "failed", f"{type(error).__name__}: {lines[0]}", unexpected=True)
     finally:
-        gc.collect()  # a model may hang in a ring of references, and the next run needs its memory
+        gc.collect()  # reference cycles may hold a model, and the next run needs its memory
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
 @contextlib.contextmanager
 def written_to(path: Path) -> Iterator[None]:
-    """Everything that this process prints, libraries in C included, is appended to a file meanwhile."""
+    """Append everything that this process prints to a file, C libraries included."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [(number, os.dup(number)) for number in (1, 2)]
     level, propagates = log.level, log.propagate
-    with path.open("a", encoding="utf-8", buffering=1) as file:  # by lines, so that a kill loses none
+    with path.open("a", encoding="utf-8", buffering=1) as file:  # line by line, so that a kill loses none
         handler = logging.StreamHandler(file)
         handler.setFormatter(logging.Formatter("%(message)s"))
         try:
             for number, _ in saved:
                 os.dup2(file.fileno(), number)
             log.addHandler(handler)
-            log.propagate = False  # a library may have set up the root, which would say everything twice
+            log.propagate = False  # a library may have set up the root logger: everything would appear twice
             log.setLevel(logging.INFO)
             with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
                 yield

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasso.config import read_yaml
 from tasso.data import BENCHMARKS
 from tasso.data.sequences import order
 from tasso.errors import ConfigError, RunError
 from tasso.experiments.plans import PLANS, TIMED, Plan, Setup, all_jobs, chosen
 from tasso.experiments.sweep import Job
-from tasso.experiments.sweep.carry_out import How, Summary, carry_out, check, is_finished
+from tasso.experiments.sweep.devices import devices_for
 from tasso.experiments.sweep.jobs import resolved_identity
-from tasso.experiments.sweep.slots import devices_for
+from tasso.experiments.sweep.run_jobs import Execution, Summary, check, is_finished, run_jobs
+from tasso.files import read_yaml
 from tasso.methods import METHODS
 from tasso.models.loading import architecture_of
 from tasso.progress import duration
@@ -106,7 +106,7 @@ class Cost:
         return [*said, text]
 
 
-def cost_of(plans: Sequence[Plan], setup: Setup, out: Path, how: How) -> Cost:
+def cost_of(plans: Sequence[Plan], setup: Setup, out: Path, how: Execution) -> Cost:
     """What is left to do for these plans, and how long it may take."""
     jobs = all_jobs(plans, setup)
     check(jobs)
@@ -165,7 +165,7 @@ def run_plans(
     plans: Sequence[Plan],
     setup: Setup,
     out: Path,
-    how: How,
+    how: Execution,
     *,
     figures: bool = True,
     gallery: Gallery | None = None,
@@ -180,7 +180,7 @@ def run_plans(
     folder = out / "runs"
     # The record is of all plans: the verdict looks at all runs that are there.
     write_record(tuple({**PLANS, **{plan.name: plan for plan in plans}}.values()), setup, folder)
-    summary = carry_out(jobs, folder, how)
+    summary = run_jobs(jobs, folder, how)
     if not summary.stopped:
         count_arithmetic([job for plan in timed for job in plan.jobs(setup)], folder, how.device)
         write(plans, setup, out, figures=figures, gallery=gallery, lead=lead)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tasso.experiments.plans import Plan, Setup
-from tasso.experiments.sweep.jobs import without_paths
 from tasso.files import parse_json, write_text
 from tasso.report.reader import Reader, ReportError
+from tasso.training.identity import portable
 
 RECORD = "plans.json"
 VERSION = 1
@@ -36,8 +36,8 @@ def write_record(plans: Sequence[Plan], setup: Setup, folder: Path) -> None:
     document = {
         "version": VERSION,
         "setup": {
-            "common": _portable(setup.common),
-            "by_method": {name: _portable(options) for name, options in sorted(setup.by_method.items())},
+            "common": portable(setup.common),
+            "by_method": {name: portable(options) for name, options in sorted(setup.by_method.items())},
             "width": setup.width,
             "seeds": setup.seeds,
             "main_seeds": setup.main_seeds,
@@ -48,13 +48,6 @@ def write_record(plans: Sequence[Plan], setup: Setup, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = json.dumps(document, indent=1, ensure_ascii=False, default=str)
     write_text(folder / RECORD, lines + "\n")
-
-
-def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that mean the same elsewhere."""
-    from tasso.training.run_folder import MAY_CHANGE
-
-    return {key: value for key, value in without_paths(options).items() if key not in MAY_CHANGE}
 
 
 def read_record(folder: Path) -> tuple[Setup, Names] | None:

@@ -1,4 +1,4 @@
-"""How many runs at once, and where."""
+"""How many runs in parallel, and on which devices."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tasso.errors import ConfigError, ModelError
 from tasso.experiments.sweep.jobs import Job
 
 GIB = 2**30
-# Beside what a run computes with: CUDA's context, the libraries' workspaces and the private memory of recorded steps,
-# and images that are kept on the device (mtil-mini: 37,000 of 64 × 64).
+# Beside the tensors of a run: CUDA's context, workspaces of libraries and the private memory of CUDA graphs, and
+# images that are cached on the device (mtil-mini: 37,000 of 64 × 64).
 CONTEXT_BYTES = 1 * GIB
 IMAGES_BYTES = GIB // 2
-# Bytes that a transformer layer keeps for the backward pass, a token and a unit of width: 34 where halves are kept
+# Bytes that a transformer layer keeps for the backward pass, per token and unit of width: 34 in mixed precision
 # (Korthikanti et al. 2022, without attention scores, which fused attention does not keep), twice that in float32.
-KEPT_BYTES = {"float32": 68, "other": 34}
+ACTIVATION_BYTES = {"float32": 68, "other": 34}
 WEIGHT_BYTES = 4 + 4 + 4 + 4 + 4  # weight, gradient, two moments, and a teacher's or an anchor's weight
-MANY_CLASSES = 200  # texts a step for methods that train the text tower
-# What the estimate leaves out: the memory that an allocator reserves and does not use, evaluation.
+MANY_CLASSES = 200  # texts per step for methods that train the text encoder
+# For what the estimate leaves out: memory that the allocator reserves without using it, evaluation.
 MARGIN = 1.25
 
 
 def devices_for(
     jobs: Sequence[Job], at_once: int | None = None, gpus: Sequence[int] | None = None, device: str = "auto"
 ) -> list[str]:
-    """One entry for each run that may go on at the same time: its device.
+    """One entry per run in parallel: its device.
 
     Args:
-        at_once: runs at once on each GPU, or on the CPU; None: one on a CPU; on a GPU as many as its free memory holds
+        at_once: runs in parallel per GPU, or on the CPU; None: one on a CPU; on a GPU as many as its free memory holds
             by `run_bytes`, but no more than there are cores for.
         gpus: numbers of the GPUs; None: all that PyTorch sees, or the one that `device` names.
     """
@@ -61,7 +61,7 @@ def fitting(jobs: Sequence[Job], free_bytes: int, most: int) -> int:
 
 
 def _kinds(jobs: Sequence[Job]) -> list[RunConfig]:
-    """Runs that may differ in what they need."""
+    """Runs that may differ in how much memory they need."""
     from tasso.config import from_dict
 
     kinds: dict[Any, RunConfig] = {}
@@ -84,15 +84,20 @@ def run_bytes(config: RunConfig) -> int:
         sizes = architecture_of(config.model)
         vision, text = _layers(sizes["vision_cfg"]), _layers(sizes["text_cfg"])
         patches = (int(sizes["vision_cfg"]["image_size"]) // int(sizes["vision_cfg"]["patch_size"])) ** 2 + 1
-        words = int(sizes["text_cfg"].get("context_length", 77))
+        tokens_per_text = int(sizes["text_cfg"].get("context_length", 77))
         vocabulary = int(sizes["text_cfg"].get("vocab_size", 49408))
-    except (KeyError, TypeError, ValueError, ModelError):  # no vision transformer; whether it exists is told later
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        ModelError,
+    ):  # not a vision transformer, or checked later
         return 2**60
     parameters = sum(12 * layers * width**2 for layers, width in (vision, text)) + vocabulary * text[1]
     images = (config.batch_size + config.reference_batch_size) // config.accumulate
-    kept = KEPT_BYTES["float32" if config.precision == "float32" else "other"]
-    tokens = [(images * patches, vision), (MANY_CLASSES * words, text)]
-    activations = sum(kept * count * layers * width for count, (layers, width) in tokens)
+    per_unit = ACTIVATION_BYTES["float32" if config.precision == "float32" else "other"]
+    tokens = [(images * patches, vision), (MANY_CLASSES * tokens_per_text, text)]
+    activations = sum(per_unit * count * layers * width for count, (layers, width) in tokens)
     return CONTEXT_BYTES + int(MARGIN * (WEIGHT_BYTES * parameters + activations + IMAGES_BYTES))
 
 

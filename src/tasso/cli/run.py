@@ -1,4 +1,4 @@
-"""Commands about one run: run, extend, eval, metrics, methods."""
+"""Commands for one run: run, extend, eval, metrics, methods."""
 
 from __future__ import annotations
 
@@ -7,36 +7,35 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tasso.cli.words import add_run_options, flags_of, new_parser, only_given, parse_run_config, parsed
-from tasso.config import RunConfig
+from tasso.cli.options import add_run_options, given_options, parse_run_config
+from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 
 log = logging.getLogger("tasso")
 
 
-def run(words: list[str]) -> None:
+def run(args: list[str]) -> None:
     """tasso run"""
     from tasso.training.learner import learn
 
-    config = parse_run_config("tasso run", words)
+    config = parse_run_config("tasso run", args)
     learn(config)
     _print_run(config.out)
 
 
-def extend(words: list[str]) -> None:
+def extend(args: list[str]) -> None:
     """tasso extend RUN --tasks …"""
-    from tasso.training.extend import OPTIONS
     from tasso.training.extend import extend as extend_run
 
-    parser = new_parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
+    parser = Parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
     parser.add_argument("run", type=Path, help="the finished run")
-    add_run_options(parser, ("tasks", *OPTIONS))
+    add_run_options(parser, "extend")
     parser.add_argument("--out", type=Path | None, default=None, help="the new run folder [RUN+TASK]")
-    values = parsed(parser, words, flags=flags_of(RunConfig))
-    if values["tasks"] is None:
+    values = parser.parse(args)
+    options = given_options(values, "extend")
+    if "tasks" not in options:
         raise ConfigError("tasks: which shall be learned? Give --tasks NAME=PLACE …")
-    options = only_given(values, OPTIONS)
-    _print_run(extend_run(values["run"], values["tasks"], values["out"], options))
+    _print_run(extend_run(values["run"], options.pop("tasks"), values["out"], options))
 
 
 def _print_run(folder: Path) -> None:
@@ -49,21 +48,21 @@ def _print_run(folder: Path) -> None:
     log.info("next: tasso classify %s IMAGE, tasso serve %s, tasso report %s --html PAGE", folder, folder, folder)
 
 
-def evaluate(words: list[str]) -> None:
+def evaluate(args: list[str]) -> None:
     """tasso eval"""
-    from tasso.training.evaluator import EVALUATION_OPTIONS, evaluation_config
     from tasso.training.evaluator import evaluate as evaluate_model
+    from tasso.training.evaluator import evaluation_config
 
-    parser = new_parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
+    parser = Parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
     parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")
     parser.add_argument("--after", type=str | None, default=None, help="or the one after this task: a name or a number")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of a table")
-    add_run_options(parser, EVALUATION_OPTIONS)
-    values = parsed(parser, words, flags=["--json", *flags_of(RunConfig)])
+    add_run_options(parser, "eval")
+    values = parser.parse(args)
     folder, after = values["run"], values["after"]
     if after and not folder:
         raise ConfigError("after: needs --run, the run whose checkpoint is meant")
-    given = only_given(values, EVALUATION_OPTIONS)
+    given = given_options(values, "eval")
     result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder, after)
     if values["json"]:
         print(json.dumps(result, indent=1))
@@ -81,28 +80,28 @@ def _print_rows(result: dict[str, Any]) -> None:
     log.info("In percent. MTIL: among the classes of the image's own task; MCIL: among those of all tasks above")
 
 
-def metrics(words: list[str]) -> None:
+def metrics(args: list[str]) -> None:
     """tasso metrics FILE"""
     from tasso.evaluation.metrics import metrics_of_file
 
-    parser = new_parser("tasso metrics", "Metrics as JSON.")
+    parser = Parser("tasso metrics", "Metrics as JSON.")
     parser.add_argument("file", type=Path, help='run folder, results.json, or {"zero_shot": […], "matrix": [[…], …]}')
-    print(json.dumps(metrics_of_file(parsed(parser, words)["file"]), indent=1))
+    print(json.dumps(metrics_of_file(parser.parse(args)["file"]), indent=1))
 
 
-def methods(words: list[str]) -> None:
+def methods(args: list[str]) -> None:
     """tasso methods"""
     from tasso.methods import METHODS
     from tasso.methods.describe import MEASURE, cost_in_words, describe
 
-    parser = new_parser("tasso methods", "What there is to choose from.")
+    parser = Parser("tasso methods", "What there is to choose from.")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
-    as_json = parsed(parser, words, flags=["--json"])["json"]
-    about = {name: describe(name) for name in METHODS}
+    as_json = parser.parse(args)["json"]
+    facts_of = {name: describe(name) for name in METHODS}
     if as_json:
-        print(json.dumps(about, indent=1))
+        print(json.dumps(facts_of, indent=1))
         return
-    for name, facts in about.items():
+    for name, facts in facts_of.items():
         print(f"{name}: {facts['summary']}")
         for key in ("trains", "teachers", "wants", "source", "verified"):
             print(f"  {key:<9} {facts[key]}")

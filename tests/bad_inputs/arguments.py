@@ -1,4 +1,4 @@
-"""Words that no command understands."""
+"""Arguments that no command accepts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from bad_inputs.world import RUN
 
 
 def run(name: str, what: str, says: str, *more: str) -> Bad:
-    return Bad(f"words/{name}", what, (*RUN, *more), says, needs=("model", "data"))
+    return Bad(f"arguments/{name}", what, (*RUN, *more), says, needs=("model", "data"))
 
 
-def alone(name: str, what: str, says: str, *words: str) -> Bad:
-    return Bad(f"words/{name}", what, words, says)
+def alone(name: str, what: str, says: str, *args: str) -> Bad:
+    return Bad(f"arguments/{name}", what, args, says)
 
 
 CASES = [
@@ -53,7 +53,7 @@ CASES = [
     run("precision", "a precision that there is not", r"precision.*int4", "--precision", "int4"),
     run("device", "a device that there is not", r"device: 'tpu'", "--device", "tpu"),
     Bad(
-        "words/device-number",
+        "arguments/device-number",
         "a GPU that is not there",
         (*RUN, "--device", "cuda:99"),
         r"device: 'cuda:99' is not there",

@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import sys
 from pathlib import Path
 from typing import Literal
 
-from tasso.cli.words import (
-    add_after,
-    add_device,
-    add_fields,
-    add_run_options,
-    flags_of,
-    new_parser,
-    parsed,
-    split_words,
-)
-from tasso.config import RunConfig
+from tasso.cli.options import add_after, add_device, add_run_options, given_options, split_commas
+from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 
 log = logging.getLogger("tasso")
 
 
-def classify(words: list[str]) -> None:
+def classify(args: list[str]) -> None:
     """tasso classify RUN IMAGE …"""
     from tasso.data.images.files import find_images
     from tasso.evaluation.predict import PROBABILITY_NOTE
     from tasso.progress import progress
     from tasso.training.run import Run
 
-    parser = new_parser("tasso classify", "What a run's model says about images.")
+    parser = Parser("tasso classify", "The classes that a run's model predicts for images.")
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("images", type=str, nargs="+", help="files, folders or patterns")
     parser.add_argument("--task", type=str | None, default=None, help="choose among this task's classes [all tasks']")
     parser.add_argument("--classes", type=str | None, default=None, help="choose among these names, with commas")
     add_after(parser)
-    parser.add_argument("--top", type=int, default=5, help="predictions an image [5]")
-    parser.add_argument("--json", type=bool, default=False, help="print one JSON object an image")
+    parser.add_argument("--top", type=int, default=5, help="predictions per image")
+    parser.add_argument("--json", type=bool, default=False, help="print one JSON object per image")
     parser.add_argument(
         "--unreadable", type=Literal["skip", "error"], default="skip",
-        help="files that are no images: go on and exit with 1, or stop at the first [skip]",
+        help="files that are no images: go on and exit with 1, or stop at the first",
     )  # fmt: skip
     add_device(parser)
-    values = parsed(parser, words, flags=["--json"])
+    values = parser.parse(args)
     trained = Run(values["run"], after=values["after"], device=values["device"])
-    among = trained.candidates(values["task"], split_words(values["classes"]))
+    among = trained.candidates(values["task"], split_commas(values["classes"]))
     files = find_images(values["images"])
-    # A bar in the terminal takes standard output for itself while it is there: what is printed goes around it, and
-    # where both are the same terminal it waits.
+    # The progress bar owns standard output while it is drawn: print around it, or after it in a terminal.
     output, lines, unreadable = sys.stdout, list[str](), 0
     with progress("classifying", len(files)) as advance:
         for answer in trained.predict_files(files, among, values["top"], skip=values["unreadable"] == "skip"):
@@ -68,33 +57,35 @@ def classify(words: list[str]) -> None:
         sys.exit(1)
 
 
-def serve(words: list[str]) -> None:
+def serve(args: list[str]) -> None:
     """tasso serve RUN"""
     from tasso.serve import serve_run
 
-    parser = new_parser("tasso serve", "A local page that shows what a run's models say about an image.")
+    parser = Parser("tasso serve", "A local page that shows what a run's models predict for an image.")
     parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("--host", type=str, default="127.0.0.1", help="address to listen on [127.0.0.1: this machine]")
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one [8000]")
-    parser.add_argument("--max-mib", type=float, default=20.0, help="largest file that is accepted, in MiB [20]")
+    parser.add_argument(
+        "--host", type=str, default="127.0.0.1", help="address to listen on; 127.0.0.1 is this machine only"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one")
+    parser.add_argument("--max-mib", type=float, default=20.0, help="largest file that is accepted, in MiB")
     add_device(parser)
-    values = parsed(parser, words)
+    values = parser.parse(args)
     serve_run(values["run"], values["host"], values["port"], values["max_mib"], values["device"])
 
 
-def export(words: list[str]) -> None:
+def export(args: list[str]) -> None:
     """tasso export RUN"""
     from tasso.models.export import FORMATS, export_model
     from tasso.training.source import open_source
 
-    parser = new_parser("tasso export", "Write a model as a folder that other libraries load.")
+    parser = Parser("tasso export", "Write a model as a folder that other libraries load.")
     parser.add_argument("folder", type=Path | None, nargs="?", default=None, help="run folder")
     parser.add_argument("--run", type=Path | None, default=None, help="the same, as an option")
     add_after(parser)
-    add_run_options(parser, ("model", "pretrained"))
-    parser.add_argument("--to", type=Literal[tuple(FORMATS)], default="open_clip", help="format [open_clip]")
+    add_run_options(parser, "export")
+    parser.add_argument("--to", type=Literal[tuple(FORMATS)], default="open_clip", help="format")
     parser.add_argument("--out", type=Path | None, default=None, help="folder to write [exported/NAME-FORMAT]")
-    values = parsed(parser, words)
+    values = parser.parse(args)
     given = [values[key] for key in ("folder", "run", "model") if values[key] is not None]
     if len(given) != 1:
         raise ConfigError("export: give either --run or --model (a run folder needs no --run before it)")
@@ -103,21 +94,19 @@ def export(words: list[str]) -> None:
     print(FORMATS[values["to"]].usage.replace("FOLDER", str(folder)))
 
 
-def merge(words: list[str]) -> None:
+def merge(args: list[str]) -> None:
     """tasso merge A B"""
     from tasso.report.merging import merge_into, sweep_between
-    from tasso.training.evaluator import EVALUATION_OPTIONS
 
-    parser = new_parser("tasso merge", "The weights (1 − α)·A + α·B of two models, and the accuracy along the way.")
+    parser = Parser("tasso merge", "The weights (1 − α)·A + α·B of two models, and the accuracy along the way.")
     for name in ("a", "b"):
         parser.add_argument(name, type=str, help="run folder, checkpoint file, MODEL or MODEL:PRETRAINED")
     parser.add_argument("--alpha", type=float | None, default=None, help="0 is A, 1 is B [0.5 unless --sweep]")
     parser.add_argument("--sweep", type=str | None, default=None, help="evaluate these values of alpha, with commas")
     parser.add_argument("--out", type=Path, required=True, help="folder to write: the merged model, or the curve")
-    fields = [f for f in dataclasses.fields(RunConfig) if f.name in EVALUATION_OPTIONS - {"model", "pretrained"}]
-    add_fields(parser, RunConfig, fields)
-    values = parsed(parser, words, flags=flags_of(RunConfig))
-    given = {f.name: values[f.name] for f in fields if values[f.name] is not None}
+    add_run_options(parser, "merge")
+    values = parser.parse(args)
+    given = given_options(values, "merge")
     if values["sweep"] is not None:
         if values["alpha"] is not None:
             raise ConfigError("merge: give either --alpha or --sweep")

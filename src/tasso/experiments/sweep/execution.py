@@ -1,4 +1,4 @@
-"""Who carries runs out, and how: what the command line asks for, without what it takes to do it."""
+"""How the runs of a sweep are executed: what the command line asks for. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,24 @@ Keep = Literal["last", "all", "none"]
 
 
 @dataclass(frozen=True)
-class How:
-    """Who carries runs out, and how."""
+class Execution:
+    """How runs are executed.
+
+    Attributes:
+        engine: what runs them.
+        at_once: runs in parallel per GPU, or on the CPU; None: as many as fit.
+        gpus: numbers of the GPUs; None: all.
+        device: as in `RunConfig`.
+        keep: which checkpoints of a finished run stay.
+        slurm: parameters of submitit, for the engine slurm.
+        cluster: submitit's own option of that name.
+    """
 
     engine: Engine = "local"
     at_once: int | None = None
     gpus: tuple[int, ...] | None = None
     device: str = "auto"
     keep: Keep = "last"
-    # Of submitit, for the engine slurm. `cluster` is its own word for where jobs go.
     slurm: Mapping[str, Any] = field(default_factory=dict)
     cluster: str | None = None
 

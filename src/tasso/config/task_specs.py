@@ -1,4 +1,4 @@
-"""Where a user's own tasks lie: words of the command line, mappings and files of them, brought into one form.
+"""Own tasks as users write them: `NAME=PLACE` arguments, mappings and YAML files, parsed into one form.
 
 In that form a task is a mapping with `name`, `from` and, where they are given, `names`, `template`, `images`, `columns`
 and `subset`. The order of the list is the order of learning.
@@ -26,7 +26,7 @@ HOW = "expected NAME=PLACE (a folder, a table, shards or hf:DATASET), or a .yaml
 
 
 def parse_tasks(value: Any) -> list[Place]:
-    """Own tasks from whatever describes them: words, a mapping of names to places, or a list of either.
+    """Own tasks from arguments, a mapping of names to places, or a list of either.
 
     Raises:
         ConfigError: names the task and the key.
@@ -34,26 +34,26 @@ def parse_tasks(value: Any) -> list[Place]:
     places = _parsed(value, Path())
     if not places:
         raise ConfigError(f"tasks: none given; {HOW}")
-    seen: dict[str, Place] = {}
+    by_name: dict[str, Place] = {}
     for place in places:
-        # Checkpoints are called after tasks, and some systems do not tell A from a.
+        # Checkpoint files have the names of tasks, and some file systems ignore case.
         name = place["name"].casefold()
-        if name in seen:
+        if name in by_name:
             raise ConfigError(
-                f"tasks: two tasks are called {place['name']!r} ({seen[name]['from']} and {place['from']}); "
+                f"tasks: two tasks are called {place['name']!r} ({by_name[name]['from']} and {place['from']}); "
                 "rename one, as in NEW=PLACE"
             )
-        seen[name] = place
+        by_name[name] = place
     return places
 
 
 def absolute(places: Sequence[Place]) -> list[Place]:
-    """The same with full paths: these tasks may be wanted again months later, from another folder."""
+    """The same with absolute paths: the run may be resumed from another folder."""
     return [_moved(place, Path.cwd()) for place in places]
 
 
 def without_folders(places: Sequence[Place]) -> list[Place]:
-    """The same with the last part of each path: what does not depend on where things lie on a machine."""
+    """The same with the last part of each path, which does not depend on the machine."""
     return [
         {key: PurePath(value).name if _is_path(key, value) else value for key, value in place.items()}
         for place in places
@@ -61,12 +61,12 @@ def without_folders(places: Sequence[Place]) -> list[Place]:
 
 
 def absolute_path(text: str) -> str:
-    """A path as it is seen from everywhere."""
+    """An absolute path."""
     return str(Path.cwd() / Path(text).expanduser())
 
 
 def names_catalogue(source: str) -> bool:
-    """Is this a task of the catalogue (`atlas:food`), not a place on the disk?"""
+    """Is this a task of the catalogue (`atlas:food`), not a path?"""
     return bool(re.fullmatch(r"[a-z][a-z-]+:[\w.-]+", source)) and not source.startswith(HUB)
 
 
@@ -74,7 +74,7 @@ def _parsed(value: Any, base: Path) -> list[Place]:
     if isinstance(value, Path):
         value = str(value)
     if isinstance(value, str):
-        return _word(value, base)
+        return _argument(value, base)
     if isinstance(value, Mapping):
         if "from" in value and "name" in value:
             return [_place(value.get("name"), value, base)]
@@ -84,15 +84,15 @@ def _parsed(value: Any, base: Path) -> list[Place]:
     raise ConfigError(f"tasks: {HOW}, not {value!r}")
 
 
-def _word(word: str, base: Path) -> list[Place]:
-    """`name=place`, a YAML file of tasks, or a place alone, which is then called as its folder or file is."""
-    name, sign, place = word.partition("=")
+def _argument(arg: str, base: Path) -> list[Place]:
+    """`name=place`, a YAML file of tasks, or a place alone, whose name is that of its folder or file."""
+    name, sign, place = arg.partition("=")
     if sign and (NAME.fullmatch(name) or not re.search(r"[/\\]", name)):
         return [_place(name, place, base)]
-    if word.endswith((".yaml", ".yml")):
-        file = base / Path(word).expanduser()
+    if arg.endswith((".yaml", ".yml")):
+        file = base / Path(arg).expanduser()
         return _parsed(read_yaml(file), file.parent)
-    return [_place(Path(word.removeprefix(HUB).rstrip("/")).name.split(".")[0], word, base)]
+    return [_place(Path(arg.removeprefix(HUB).rstrip("/")).name.split(".")[0], arg, base)]
 
 
 def _place(name: Any, value: Any, base: Path) -> Place:
@@ -115,7 +115,7 @@ def _place(name: Any, value: Any, base: Path) -> Place:
         if not isinstance(place.get(key), str) or not place[key].strip():
             raise ConfigError(f"tasks: {name}: {key}: expected a path or name, not {place.get(key)!r}")
         if "\0" in place[key]:
-            raise ConfigError(f"tasks: {name}: {key}: {place[key]!r} has a null character in it")
+            raise ConfigError(f"tasks: {name}: {key}: {place[key]!r} contains a null character")
     columns = place.get("columns", {})
     if not isinstance(columns, Mapping) or not set(columns) <= set(COLUMNS) or not _texts(columns.values()):
         raise ConfigError(f"tasks: {name}: columns: expected a mapping of {', '.join(COLUMNS)} to names of columns")
@@ -129,7 +129,7 @@ def _texts(values: Any) -> bool:
 
 
 def _moved(place: Place, base: Path) -> Place:
-    """Relative paths are meant from `base`."""
+    """Relative paths are relative to `base`."""
     moved = dict(place)
     for key, text in place.items():
         if _is_path(key, text):

@@ -1,0 +1,71 @@
+"""How a command ends: its exit code and its message. The only place that turns errors into text.
+
+0: done. 1: done, with a negative result (a budget broken, an image skipped, a run of a sweep failed).
+2: something the user gave cannot work. 70: a bug in tasso. 130: stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import NoReturn
+
+from tasso.errors import TassoError
+
+USER, BUG, STOPPED, BROKEN_PIPE = 2, 70, 130, 141
+
+
+@contextlib.contextmanager
+def exit_on_error(debug: bool = False) -> Iterator[None]:
+    """Print what ended the command and exit; with `debug`, print the traceback, too."""
+    try:
+        yield
+        sys.stdout.flush()  # a closed pipe is noticed here, not when Python exits
+    except TassoError as error:
+        _exit(str(error), USER, debug)
+    except KeyboardInterrupt as stop:
+        _exit(str(stop) or "stopped; the same command goes on from what is saved", STOPPED, debug)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _output_is_closed():  # such as `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(BROKEN_PIPE)
+        _exit(describe_os_error(error), USER, debug)
+    except Exception as error:
+        if is_out_of_memory(error):
+            _exit("out of memory; try a smaller --batch-size or --eval-batch-size", USER, debug)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        _exit(f"{reason}. This is a fault in tasso; --debug shows where it happened", BUG, debug)
+
+
+def _output_is_closed() -> bool:
+    """Is it standard output that has no reader? There are other pipes: to trackers, to workers."""
+    output = select.poll()
+    try:
+        output.register(sys.stdout.fileno(), 0)  # errors are reported without being asked for
+    except (OSError, ValueError):  # not even a file
+        return True
+    return bool(output.poll(0))
+
+
+def describe_os_error(error: OSError) -> str:
+    """The reason, with the file if the system names one."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename is not None else reason
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """On the host or on the GPU: torch has an exception of its own for the one, and messages for the other."""
+    messages = ("not enough memory", "can't allocate memory", "out of memory", "ALLOC_FAILED")
+    of_torch = type(error).__name__ == "OutOfMemoryError" or any(message in str(error) for message in messages)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and of_torch)
+
+
+def _exit(message: str, code: int, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    print(f"tasso: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,281 @@
+"""What a run is made of: one flat dataclass, checked when made, the same from YAML, command line and Python.
+
+To add an option, add a field. Nothing else has a list of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from tasso.config.fields import check_options, coerce, option, require
+from tasso.config.task_specs import parse_tasks
+from tasso.errors import ConfigError
+
+Protocol = Literal["code", "paper"]
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
+T = TypeVar("T")
+OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
+
+# Where the paper's text and its authors' code differ, each side has its name. These are the differences that
+# belong to the run; those inside the loss are in methods/tasso.py.
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "code": {"template": "a photo of a {}.", "step_rule": "code"},
+    "paper": {"template": "The photo of {}", "step_rule": "paper"},
+}
+
+# Commands that take an option. A sweep and the paper's plans give each run its own method, sequence and seed.
+RUNS = "run sweep paper"
+EVAL = "eval merge check"
+SEED = 2**48  # seeds are multiplied and handed to torch, which takes 64 bits
+
+
+@dataclass(kw_only=True)
+class RunConfig:
+    """One method on one sequence with one seed. `None` means: as the protocol, the method or the data say."""
+
+    # fmt: off
+    benchmark: str = option(
+        "benchmark from the catalogue: mtil, mtil-mini or atlas; with tasks: their name in tables",
+        "atlas", scope="data", commands=f"{RUNS} {EVAL} pack",
+    )
+    tasks: list[Any] | None = option(
+        "your own tasks: NAME=PLACE …, where a place is a folder, a table, shards or hf:DATASET; or YAML files; "
+        "repeatable",
+        None, unset="the benchmark's", scope="data", content=True, commands="run sweep eval merge pack extend",
+    )
+    data_root: Path | None = option(
+        "folder with the benchmark's data sets, unpacked or as zips",
+        None, scope="data", identity=False, content=True, commands=f"{RUNS} {EVAL} pack extend",
+    )
+    sequence: str = option(
+        "S1 … S8, or task names in order, separated by commas", "S1", scope="data", commands=f"run {EVAL} pack"
+    )
+    limit_tasks: int | None = option(
+        "learn only the first N tasks of the sequence",
+        None, unset="all", scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
+    )
+    test_per_class: int | None = option(
+        "evaluate on the first N test images of each class only",
+        None, unset="all", scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
+    )
+    check_counts: bool = option(
+        "refuse data sets whose sizes differ from the benchmark's",
+        True, scope="data", commands=f"{RUNS} eval merge pack",
+    )
+    shots: int | None = option(
+        "learn from N images of each class only, drawn by seed",
+        None, unset="all", scope="data", ge=1, commands=f"{RUNS} pack",
+    )
+    test_share: float = option(
+        "own tasks without test images: share of each class that is held out for testing",
+        0.2, scope="data", gt=0, lt=1, commands=f"{RUNS} eval merge pack",
+    )
+    split_seed: int = option(
+        "seed of that split, the same for all runs",
+        1102, scope="data", ge=0, lt=SEED, commands=f"{RUNS} eval merge pack",
+    )
+    reference: str | None = option(
+        "reference images: a folder of any images, or those of a benchmark",
+        None, unset="the benchmark's own", scope="data", content=True, commands=f"{RUNS} pack",
+    )
+    reference_images: int = option(
+        "number of reference images, at most", 100_000, scope="data", ge=1, commands=f"{RUNS} check pack"
+    )
+    reference_seed: int = option(
+        "seed of the reference subset, the same for all tasks",
+        1102, scope="data", ge=0, lt=SEED, commands=f"{RUNS} check pack",
+    )
+    reference_texts: Path | None = option(
+        "file with one text per line, for methods that compare reference images with texts",
+        None, scope="data", content=True, commands=RUNS,
+    )
+    pack_dir: Path | None = option(
+        "folder in which images are packed once, so that no run decodes them again",
+        None, unset="nothing is packed", scope="data", identity="given", commands=f"{RUNS} {EVAL} pack extend",
+    )
+    pack_size: int = option(
+        "short side of packed images; smaller images stay as they are",
+        256, scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
+    )
+    corrupt: Literal["error", "skip"] = option(
+        "training and reference images that cannot be decoded: stop, or leave them out (needs pack_dir)",
+        "error", scope="data", commands=f"{RUNS} pack",
+    )
+
+    model: str = option(
+        "nano, an open_clip model name, or local-dir:FOLDER",
+        "nano", scope="model", content=True, commands=f"{RUNS} eval check bench export",
+    )
+    pretrained: str | None = option(
+        "open_clip tag, or a .pt or .safetensors state dict",
+        None, scope="model", content=True, commands=f"{RUNS} eval check export",
+    )
+    template: str | None = option(
+        "prompt with {} for the class name, or a text file with one prompt per line",
+        None, unset="the protocol's", scope="model", content=True, commands=f"{RUNS} {EVAL}",
+    )
+
+    method: dict[str, Any] = option("method and its hyper-parameters", {"name": "tasso"}, commands="run")
+    protocol: Protocol = option(
+        "where the authors' code and the paper's text differ, follow this one", "code", commands=f"{RUNS} {EVAL}"
+    )
+
+    steps: int | None = option(
+        "optimiser steps per task", None, unset="by the step rule", scope="optimisation", ge=1, commands=RUNS
+    )
+    step_rule: Protocol | None = option(
+        "code: min(10E, max(1000, 2E)); paper: min(1000, 10E); E = full batches in the training set",
+        None, unset="the protocol's", scope="optimisation", commands=RUNS,
+    )
+    batch_size: int = option("task images per step", 32, scope="optimisation", ge=1, commands=f"{RUNS} bench")
+    reference_batch_size: int = option(
+        "reference images per step", 64, scope="optimisation", ge=1, commands=f"{RUNS} bench"
+    )
+    accumulate: int = option(
+        "split every batch into N passes to save memory; must divide both batch sizes; not for methods that compare "
+        "the images of a batch with each other",
+        1, scope="optimisation", ge=1, commands=RUNS,
+    )
+    lr: float | None = option(
+        "peak learning rate; falls to 0 along a cosine within each task",
+        None, unset="the method's", scope="optimisation", gt=0, commands=RUNS,
+    )
+    weight_decay: float | None = option(
+        "AdamW weight decay, on every trained parameter",
+        None, unset="the method's", scope="optimisation", ge=0, commands=RUNS,
+    )
+    betas: tuple[float, float] = option("AdamW betas", (0.9, 0.999), scope="optimisation", ge=0, lt=1, commands=RUNS)
+    warmup: int = option(
+        "steps over which the learning rate rises linearly, on top of the cosine",
+        0, scope="optimisation", ge=0, commands=RUNS,
+    )
+    seed: int = option(
+        "seed of everything random in the run", 1102, scope="optimisation", ge=0, lt=SEED, commands="run pack"
+    )
+
+    device: str = option(
+        "auto, cpu, cuda or cuda:N", "auto", scope="machine", identity=False, commands=f"{RUNS} {EVAL} bench extend"
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = option(
+        "auto: bfloat16 on CUDA, float32 on CPU", "auto", scope="machine", commands=f"{RUNS} {EVAL} bench"
+    )
+    compile: Literal["auto", "on", "off"] = option(
+        "compile the encoders; auto: on CUDA where a large model trains long enough to make up for the minute it takes",
+        "auto", scope="machine", commands=f"{RUNS} bench",
+    )
+    cuda_graphs: bool = option(
+        "capture the training step as a CUDA graph once per task: the same numbers, fewer launches",
+        True, scope="machine", identity=False, commands=f"{RUNS} bench extend",
+    )
+    eval_batch_size: int = option(
+        "images per forward pass in evaluation",
+        256, scope="machine", ge=1, identity=False, commands=f"{RUNS} {EVAL} bench extend",
+    )
+    workers: int = option(
+        "threads that decode images; 0: one per core",
+        0, scope="machine", ge=0, le=1024, identity=False, commands=f"{RUNS} {EVAL} pack bench extend",
+    )
+    cache_gib: float = option(
+        "keep decoded images of one size in memory, up to this many GiB per set",
+        8.0, scope="machine", ge=0, allow_inf=True, commands=f"{RUNS} {EVAL}",
+    )
+
+    out: Path = option("run folder", Path("runs/tasso"), scope="output", identity=False, commands="run")
+    label: str | None = option(
+        "name of this run in tables",
+        None, unset="the method's title and what differs from its defaults",
+        scope="output", identity=False, commands="run extend",
+    )
+    save_minutes: float = option(
+        "minutes between two resume states",
+        5.0, scope="output", ge=0, allow_inf=True, identity=False, commands=f"{RUNS} extend",
+    )
+    save_every: int | None = option(
+        "save a resume state every N steps instead",
+        None, unset="by time", scope="output", ge=1, identity=False, commands=f"{RUNS} extend",
+    )
+    overwrite: bool = option(
+        "delete what is in the run folder and start afresh", False, scope="output", identity=False, commands="run"
+    )
+    track: Tracker | None = option(
+        "log to a tracker, too", None, scope="output", identity=False, commands=f"{RUNS} extend"
+    )
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if not isinstance(self.method.get("name"), str):
+            raise ConfigError("method: needs a name, as in method: {name: tasso, rank: 144}")
+        packed = self.corrupt == "error" or self.pack_dir is not None
+        require(self, "corrupt", packed, "needs --pack-dir, since images are checked when they are packed")
+        for key in ("batch_size", "reference_batch_size"):
+            divides = getattr(self, key) % self.accumulate == 0
+            require(self, key, divides, f"must be a multiple of accumulate ({self.accumulate})")
+
+    def resolved(self, method_defaults: Mapping[str, Any]) -> RunConfig:
+        """The same run with nothing left open: protocol first, then the method's own defaults."""
+        filled = {**method_defaults, **PROTOCOLS[self.protocol]}
+        open_keys = {key: value for key, value in filled.items() if getattr(self, key) is None}
+        return dataclasses.replace(self, **open_keys)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that YAML and JSON can hold."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+
+def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunConfig:
+    """A RunConfig from plain values; errors name the place and the key."""
+    names = [f.name for f in dataclasses.fields(RunConfig)]
+    if unknown := sorted(set(values) - set(names), key=str):
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r}. Known keys: {', '.join(names)}")
+    hints = typing.get_type_hints(RunConfig)
+    if isinstance(values.get("method"), str):  # `method: tasso` reads better than `method: {name: tasso}`
+        values = {**values, "method": {"name": values["method"]}}
+    try:
+        if values.get("tasks") is not None:
+            # The catalogue's default is not meant then; a name that was given is the name of these tasks.
+            values = {"benchmark": OWN, **values, "tasks": parse_tasks(values["tasks"])}
+        return RunConfig(**{key: coerce(value, hints[key]) for key, value in values.items()})
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def read_templates(template: str) -> tuple[str, ...]:
+    """Prompt templates from an option: one prompt with {}, or a file with one prompt per line."""
+    if "{}" in template:
+        return (template,)
+    path = Path(template)
+    if not path.is_file():
+        raise ConfigError(f"template: {template!r} has no {{}} for the class name and is not a file of prompts")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"template: {path}: not a readable text file: {error}") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for number, line in enumerate(lines, 1):
+        if "{}" not in line:
+            raise ConfigError(f"template: {path}, prompt {number} has no {{}} for the class name: {line!r}")
+    if not lines:
+        raise ConfigError(f"template: {path} is empty")
+    return tuple(lines)
+
+
+def unwrap(value: T | None) -> T:
+    """A value that `RunConfig.resolved` has filled in."""
+    assert value is not None, "the configuration has not been resolved"
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

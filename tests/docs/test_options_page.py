@@ -1,0 +1,14 @@
+"""docs/guide/options.md is what the declarations of the options give."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import options_page
+
+
+def test_the_page_is_what_the_declarations_give() -> None:
+    assert options_page.PAGE.read_text(encoding="utf-8") == options_page.page(), "run python tools/options_page.py"
