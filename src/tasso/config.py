@@ -17,6 +17,7 @@ from tasso.task_specs import parse_tasks
 
 Protocol = Literal["code", "paper"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
+OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
 MOST = {
     "steps": 2**31 - 1, "warmup": 2**31 - 1, "batch_size": 2**20, "reference_batch_size": 2**20,
@@ -80,8 +81,9 @@ class RunConfig:
     reference_batch_size: int = option("reference images a step", 64)
     accumulate: int = option("split every batch into N passes to save memory", 1)
     lr: float | None = option("peak learning rate", None)
-    weight_decay: float | None = option("AdamW weight decay", None)
-    betas: tuple[float, float] = option("AdamW betas", (0.9, 0.999))
+    weight_decay: float | None = option("weight decay", None)
+    optimizer: OptimizerName = option("adamw, sgd, or muon (for matrices, with adamw for the rest)", "adamw")
+    betas: tuple[float, float] = option("AdamW betas; the first is also the momentum of sgd", (0.9, 0.999))
     warmup: int = option("warm-up steps", 0)
     seed: int = option("seed of everything random in the run", 1102)
 

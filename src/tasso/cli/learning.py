@@ -92,21 +92,21 @@ def metrics(words: list[str]) -> None:
 
 def methods(words: list[str]) -> None:
     """tasso methods"""
-    from tasso.methods import METHODS
-    from tasso.methods.describe import MEASURE, cost_in_words, describe
+    from tasso.methods import method_names
+    from tasso.methods.describe import MODEL, cost_in_words, describe
 
     parser = new_parser("tasso methods", "What there is to choose from.")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
     as_json = parsed(parser, words, flags=["--json"])["json"]
-    about = {name: describe(name) for name in METHODS}
+    about = {name: describe(name) for name in method_names()}
     if as_json:
         print(json.dumps(about, indent=1))
         return
     for name, facts in about.items():
         print(f"{name}: {facts['summary']}")
-        for key in ("trains", "teachers", "wants", "source", "verified"):
+        for key in ("trains", "teachers", "images", "source", "verified"):
             print(f"  {key:<9} {facts[key]}")
-        print(f"  {'cost':<9} at {MEASURE}: {cost_in_words(facts['cost'])}")
+        print(f"  {'cost':<9} at {MODEL}: {cost_in_words(facts['cost'])}")
         print(
             f"  {'defaults':<9} "
             + ", ".join(f"--{key.replace('_', '-')} {v}" for key, v in facts["run_defaults"].items())

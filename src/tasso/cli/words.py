@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -46,7 +46,7 @@ def parse_run_config(program: str, words: list[str]) -> RunConfig:
 
     The method is looked up first, so that its own hyper-parameters are options too, with their types and help.
     """
-    from tasso.methods import METHODS
+    from tasso.methods import find_method, method_names
 
     files, words = _take_config_files([_method_word(word) for word in words])
     from_files: dict[str, Any] = {}
@@ -56,11 +56,11 @@ def parse_run_config(program: str, words: list[str]) -> RunConfig:
     parser = new_parser(program, "Learn a sequence of tasks. Every option may also stand in a YAML file (--config).")
     parser.add_argument("--config", type=Path | None, default=None, help="YAML file with options; repeatable")
     add_fields(parser, RunConfig, [f for f in dataclasses.fields(RunConfig) if f.name != "method"])
-    parser.add_argument("--method.name", type=Literal[tuple(METHODS)], default=None, help="method")
-    if name in METHODS:
-        cls = METHODS[name]
-        add_fields(parser, cls, list(dataclasses.fields(cls)), prefix="method.", title=f"method {name}")
-    values = parsed(parser, words, flags=flags_of(RunConfig) + flags_of(METHODS.get(name), "method."))
+    choices = f"method: {', '.join(method_names())} or package.module:Class"
+    parser.add_argument("--method.name", type=str | None, default=None, help=choices)
+    cls = find_method(name)
+    add_fields(parser, cls, list(dataclasses.fields(cls)), prefix="method.", title=f"method {name}")
+    values = parsed(parser, words, flags=flags_of(RunConfig) + flags_of(cls, "method."))
     values.pop("config")  # taken out above
     given = {key: value for key, value in values.items() if value is not None and key != "method"}
     given["method"] = {key: value for key, value in values["method"].items() if value is not None}
@@ -127,8 +127,6 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
 
 def flags_of(owner: Any, prefix: str = "") -> list[str]:
     """Options that are true or false."""
-    if owner is None:
-        return []
     hints = typing.get_type_hints(owner)
     return [f"--{prefix}{f.name.replace('_', '-')}" for f in dataclasses.fields(owner) if hints[f.name] is bool]
 

@@ -43,7 +43,7 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
     config, method = resolve(extended_config(before, results, new, out, options or {}))
 
     def load() -> TaskSequence:
-        wants_reference = any(wanted.name == "reference" for wanted in method.wants())
+        wants_reference = any(request.name == "reference" for request in method.image_requests())
         sequence = load_sequence(config, with_reference=wants_reference)
         check_data(results, sequence.contents(), run)
         _tell_what_is_missing(before, results)

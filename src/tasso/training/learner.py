@@ -118,7 +118,7 @@ class Learner:
         self.device = choose_device(config.device)
         if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)  # streams and recordings are made on the current one
-        wants_reference = any(wanted.name == "reference" for wanted in method.wants())
+        wants_reference = any(request.name == "reference" for request in method.image_requests())
         self.sequence = sequence or load_sequence(config, with_reference=wants_reference)
         self.contents = self.sequence.contents()
         if not config.overwrite and (before := folder.read_results()):
@@ -239,7 +239,7 @@ class Learner:
         with self._only_if_finite(task, training.step):
             save_checkpoint(self.clip, self.method, self.folder, index, task.name, about)
         self.distributed.barrier()  # the next task begins with reading it
-        self.method.leave_task()
+        self.method.release_images()
         self.folder.log("learned", **about)
         if asked_to_stop.is_set():
             raise self._stopped(f"after the last step of {task.name}")
@@ -376,7 +376,9 @@ class Learner:
     def _plan(self, task: Task) -> Plan:
         c = self.config
         steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
-        return Plan(steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs)
+        return Plan(
+            steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer
+        )
 
     def _steps_before(self, index: int) -> int:
         """Steps of all tasks before this one: trackers count on from task to task."""

@@ -13,9 +13,9 @@ from PIL import Image
 from tasso.config import read_templates, unwrap
 from tasso.data.images import thread_pool
 from tasso.data.images.files import ImageLike, read_image
-from tasso.errors import ModelError, RunError
+from tasso.errors import ConfigError, ModelError, RunError
 from tasso.evaluation.predict import BATCH, Answer, Candidates, Prediction, Predictor, answers, candidates
-from tasso.methods import METHODS
+from tasso.methods import find_method
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
@@ -45,11 +45,10 @@ class Run:
         for key in ("method", "label", "model", "class_names"):
             if key not in results:
                 raise RunError(f"{self.folder.results_file}: missing key {key!r}")
-        if results["method"] not in METHODS:
-            known_methods = ", ".join(METHODS)
-            raise RunError(
-                f"{self.folder.results_file}: method: no method {results['method']!r}. There are: {known_methods}"
-            )
+        try:
+            self.method = find_method(results["method"])
+        except ConfigError as error:
+            raise RunError(f"{self.folder.results_file}: {error}") from None
         self.results: dict[str, Any] = results
         self.config = self.folder.read_config()
 
@@ -98,10 +97,9 @@ class Run:
 
     def plain_clip(self) -> Clip:
         """The same, if it is a CLIP model like any other."""
-        method = METHODS[self.results["method"]]
-        if not method.plain_model:
+        if not self.method.plain_model:
             raise ModelError(
-                f"{self.folder.path}: {method.title} adds modules of its own to the model, which no other library "
+                f"{self.folder.path}: {self.method.title} adds modules of its own to the model, which no other library "
                 "can load; use it through tasso.load"
             )
         return self.clip
@@ -111,7 +109,7 @@ class Run:
         """What the model alone does not have of how this run compares images with classes, in words."""
         if type(self.inference) is Inference:
             return ""
-        return f"{type(self.inference).__name__} of {METHODS[self.results['method']].title}"
+        return f"{type(self.inference).__name__} of {self.method.title}"
 
     @property
     def inference(self) -> Inference:
