@@ -29,6 +29,7 @@ from tasso.training.optimizers import (
 )
 
 MODEL, OPTIMIZER = "model/", "optimizer/"  # prefixes of tensors in a resume state
+CAPTURE_DEVICES = ("cuda",)
 ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
@@ -119,7 +120,7 @@ class Training:
                 parameter.requires_grad_(True)
         clip.visual.train()
         allowed = plan.cuda_graphs and method.cuda_graphs and plan.optimizer in CAPTURABLE
-        captures = allowed and clip.device.type == "cuda" and clip.distributed.world_size == 1
+        captures = allowed and clip.device.type in CAPTURE_DEVICES and clip.distributed.world_size == 1
         self.captured: CapturedStep | None = CapturedStep(self._compute) if captures else None
         settings = []
         for group in self.groups:
