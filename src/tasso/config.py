@@ -92,7 +92,7 @@ class RunConfig:
     compile: Literal["auto", "on", "off"] = option(
         "let the towers be compiled; auto: on CUDA where a large model trains long enough to make up for it", "auto"
     )
-    cuda_graphs: bool = option("record the training step once a task and replay it (CUDA)", True)
+    cuda_graphs: bool = option("capture the training step once per task as a CUDA graph, if the method allows it", True)
     eval_batch_size: int = option("images a forward pass in evaluation", 256)
     workers: int = option("threads that decode images (0: as many as cores)", 0)
     cache_gib: float = option("keep decoded images of one size in memory up to this many GiB a set", 8.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import re
 import shutil
 import weakref
 from pathlib import Path
@@ -18,7 +19,7 @@ from conftest import draw
 from method_runs import PARTABLE, REPEATABLE, copied, learn_first_task, learner_for, options_for, same
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.errors import ConfigError, DataError, RunError
+from tasso.errors import ConfigError, DataError, RunError, TassoError
 from tasso.methods import METHODS, build_method
 from tasso.methods.describe import cost_in_words, describe
 from tasso.methods.subspace import orthonormal, outside
@@ -29,6 +30,7 @@ from tasso.training.checkpoints import method_tensors, save_checkpoint
 from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.learner import learn
 from tasso.training.resolve import resolve
+from tasso.training.run_folder import read_tensors, write_tensors
 
 
 @pytest.fixture(params=sorted(METHODS))
@@ -126,6 +128,58 @@ def test_state_round_trip_is_bit_exact(quick: dict[str, Any], name: str) -> None
         training.method.end_task()
     assert same(whole.clip.model.state_dict(), part.clip.model.state_dict())
     assert same(method_tensors(whole.method), method_tensors(part.method))
+
+
+SPOILED: dict[str, tuple[Any, str]] = {
+    "missing": (lambda tensor: None, "is missing"),
+    "shape": (lambda tensor: tensor.new_zeros(*tensor.shape, 2), "has shape"),
+    "type": (lambda tensor: tensor.to(torch.float16), r"torch\.float16 instead of"),
+    "nan": (lambda tensor: torch.full_like(tensor, torch.nan), "contains inf or NaN"),
+}
+
+
+def spoiled(tensors: dict[str, torch.Tensor], how: str) -> tuple[dict[str, torch.Tensor], str] | None:
+    """The same tensors but for the last floating-point one of the method's state; its name."""
+    names = [key for key, t in tensors.items() if key.startswith("method/") and t.is_floating_point() and t.numel()]
+    if not names:
+        return None
+    changed = SPOILED[how][0](tensors[names[-1]])
+    rest = {key: tensor for key, tensor in tensors.items() if key != names[-1]}
+    return (rest if changed is None else {**rest, names[-1]: changed}), names[-1]
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_spoiled_state_is_named(quick: dict[str, Any], name: str, how: str) -> None:
+    """In the resume state of a task, and in the checkpoint after one, wherever the method has a state."""
+    options = options_for(name) | ({"classifier": "nearest-mean"} if name == "icarl" else {})
+    learner = learner_for(quick, method=options)
+    training = learner.begin(0)
+    training.advance()
+    complaint = SPOILED[how][1]
+    if found := spoiled(copied(training.state_dict()), how):
+        with pytest.raises(TassoError, match=rf"state-file: .*{re.escape(found[1])}.*{complaint}"):
+            learner_for(quick, method=options).begin(0).load_state_dict(found[0], "state-file")
+    learn_first_task(quick, method=options)
+    file = learner.folder.checkpoint_file(0, "dtd")
+    loaded = read_tensors(file)
+    assert loaded is not None
+    if found := spoiled(loaded[0], how):
+        write_tensors(file, found[0], loaded[1])
+        with pytest.raises(TassoError, match=rf"01-dtd\.safetensors: .*{re.escape(found[1])}.*{complaint}"):
+            learner_for(quick, method=options).begin(1)
+    else:
+        assert not any(key.startswith("method/") for key in loaded[0])
+
+
+def test_states_are_in_the_places_that_the_contract_says(quick: dict[str, Any], name: str) -> None:
+    """Within a task, after it, or never."""
+    learner = learner_for(quick, method=options_for(name))
+    learner.begin(0).close()
+    within = learner.method.state is not None
+    learner.method.end_task()
+    assert (within, learner.method.state is not None) == {
+        "tasso": (True, False), "zscl": (True, False), "icarl": (True, True), "moe-adapters": (True, True),
+    }.get(name, (False, False))  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tasso.methods.losses import (
     fisher_weights,
     matching_targets,
     weighted_shift,
-    with_known_gradient,
+    with_gradient,
 )
 from tasso.methods.registry import register
 from tasso.methods.synthetic import STAND_INS, Generator, Request, build_generator
@@ -155,7 +155,7 @@ class Gift(LogitDistillation):
         importance = fisher_weights(gradients)
         return {
             # The gradients of both have been computed: `kd` carries them, so that backward does not repeat it.
-            "kd": with_known_gradient(kd, self.weights, gradients),
+            "kd": with_gradient(kd, self.weights, gradients),
             "alignment": aligned.detach(),
             "consolidation": weighted_shift(self.weights, self.before, importance, self.consolidation),
         }

@@ -53,7 +53,7 @@ class Inference:
         return False
 
     def embed(self, pixels: Tensor) -> Embedded:
-        """Images (normalised pixels), as the model is now; no gradient."""
+        """Features (B, D) of normalised pixels (B, 3, H, W) by the model as it is now; no gradient."""
         self.clip.model.eval()
         with torch.no_grad():
             return Embedded(self.clip.encode_images(pixels))
@@ -80,9 +80,10 @@ class Inference:
         return Embedded(torch.empty(count, self.clip.dim, device=self.clip.device))
 
     def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
-        """One row an image, one column a class; the larger, the likelier.
+        """Scores (B, C) of B images for the C classes of all groups; the larger, the likelier.
 
         Args:
+            images: features (B, D).
             groups: class names, task by task; the columns are in their order.
             templates: prompts that the names are put into, the same for all or a list of them for each group.
         """
@@ -91,5 +92,5 @@ class Inference:
         return images.features @ texts.mT
 
     def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
-        """One unit vector a class, in the space of the images; None where a class has more than one of them."""
+        """Unit vectors (C, D) of classes in the space of the images; None where a class has more than one."""
         return self.clip.class_embeddings(names, templates)
