@@ -20,7 +20,7 @@ from tasso.methods.losses import (
     soft_cross_entropy,
     squared_shift,
     weighted_shift,
-    with_known_gradient,
+    with_gradient,
 )
 
 
@@ -76,7 +76,7 @@ def weights() -> list[Tensor]:
 
 def test_known_gradients_are_handed_on_and_scaled() -> None:
     parameters, gradients = weights(), [random(3, 2, seed=5), random(5, seed=6)]
-    value = with_known_gradient(torch.tensor(7.0, dtype=torch.float64), parameters, gradients)
+    value = with_gradient(torch.tensor(7.0, dtype=torch.float64), parameters, gradients)
     assert float(value.detach()) == 7.0
     (3 * value).backward()
     for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -57,7 +57,7 @@ def test_prompts_are_drawn_from_reference_and_earlier_classes(
     assert len(set(seeds)) == 90
     assert folder.name == "synthetic-02"
     assert folder.parent == Path(str(quick["out"])) / "files"
-    first = method.task.__class__(**{**vars(method.task), "index": 0, "seen": method.task.seen[:1]})
+    first = method.task.__class__(**{**vars(method.task), "index": 0, "tasks": method.task.tasks[:1]})
     method.extra_images(first)
     assert set(asked[1][0]) <= {f"a photo of a imagenet kind {i}." for i in range(3)}, "no earlier task, no class of it"
     assert not set(asked[1][1]) & set(seeds), "each task has images of its own"

@@ -90,9 +90,9 @@ def test_memory_is_shared_evenly_and_never_grows(quick: dict[str, Any]) -> None:
     for file in sorted((Path(str(quick["out"])) / "checkpoints").iterdir()):
         loaded = read_tensors(file)
         assert loaded is not None
-        memory = {key: tensor for key, tensor in loaded[0].items() if key.startswith("method/exemplars/")}
-        sizes.append([len(memory[f"method/exemplars/{number}"]) for number in range(len(memory))])
-        first.append(memory["method/exemplars/0"].tolist())
+        memory = {key: tensor for key, tensor in loaded[0].items() if key.endswith(".exemplars")}
+        sizes.append([len(memory[f"method/{index}.exemplars"]) for index in range(len(memory))])
+        first.append(memory["method/0.exemplars"].tolist())
     assert sizes == [[20], [10, 10], [6, 6, 6]]
     assert first[1] == first[0][:10]
     assert first[2] == first[0][:6], "what was chosen last goes first"
@@ -106,14 +106,14 @@ def test_exemplars_come_from_earlier_tasks_with_labels_that_count_on(quick: dict
     assert isinstance(method, ICaRL)
     stream = training.streams["exemplars"]
     train = learner.sequence.tasks[0].train
-    places = method.exemplars[0].numpy()
-    assert sorted(np.bincount(train.labels[places])) == [3, 3, 3], "three of each class"
-    assert stream.labels.tolist() == train.labels[places].tolist(), "the first task's classes come first"
-    expected = learner.data.pixels(train, "dtd").eval_view(places)
+    chosen = method.memory_of(0).exemplars.numpy()
+    assert sorted(np.bincount(train.labels[chosen])) == [3, 3, 3], "three per class"
+    assert stream.labels.tolist() == train.labels[chosen].tolist(), "the first task's classes come first"
+    expected = learner.data.pixels(train, "dtd").eval_view(chosen)
     assert torch.equal(stream.pixels.eval_view(np.arange(9)), expected)
 
 
-def test_labels_of_the_memory_count_through_the_classes_of_all_tasks_seen(quick: dict[str, Any]) -> None:
+def test_labels_of_the_memory_count_through_the_classes_of_all_tasks(quick: dict[str, Any]) -> None:
     options = {"sequence": "dtd,eurosat,food-101", "method": {"name": "icarl", "memory": 18}}
     learner = learner_for(quick, **options)
     for index in range(2):
@@ -121,7 +121,9 @@ def test_labels_of_the_memory_count_through_the_classes_of_all_tasks_seen(quick:
     training = learner.begin(2)
     labels, method = training.streams["exemplars"].labels, training.method
     assert isinstance(method, ICaRL)
-    own = [learner.sequence.tasks[number].train.labels[method.exemplars[number].numpy()] for number in range(2)]
+    own = [
+        learner.sequence.tasks[number].train.labels[method.memory_of(number).exemplars.numpy()] for number in range(2)
+    ]
     assert labels.tolist() == [*own[0].tolist(), *(3 + own[1]).tolist()]
     assert set(labels.tolist()) == set(range(6))
 
@@ -188,14 +190,14 @@ def test_means_are_those_of_the_exemplars_as_the_model_sees_them_now(quick: dict
     learner = learner_for(quick, method=method)
     loaded = read_tensors(Path(str(quick["out"])) / "checkpoints" / "02-eurosat.safetensors")
     assert loaded is not None
-    for number, task in enumerate(learner.sequence.tasks):
-        places = loaded[0][f"method/exemplars/{number}"].numpy()
+    for index, task in enumerate(learner.sequence.tasks):
+        chosen = loaded[0][f"method/{index}.exemplars"].numpy()
         with torch.no_grad():
-            features = run.clip.encode_images(learner.data.pixels(task.train, "task").eval_view(places)).cpu().double()
+            features = run.clip.encode_images(learner.data.pixels(task.train, "task").eval_view(chosen)).cpu().double()
         for label in range(3):
-            mean = features[torch.from_numpy(task.train.labels[places] == label)].mean(0)
+            mean = features[torch.from_numpy(task.train.labels[chosen] == label)].mean(0)
             torch.testing.assert_close(
-                loaded[0][f"method/means/{number}"][label].double(), mean / mean.norm(), rtol=1e-4, atol=1e-5
+                loaded[0][f"method/{index}.means"][label].double(), mean / mean.norm(), rtol=1e-4, atol=1e-5
             )
     again = tasso.evaluate(str(quick["out"]), device="cpu")
     assert again["mtil"] == results["mtil"]["matrix"][-1]
@@ -216,12 +218,12 @@ def test_damaged_memory_is_named(quick: dict[str, Any]) -> None:
     file = Path(str(quick["out"])) / "checkpoints" / "01-dtd.safetensors"
     loaded = read_tensors(file)
     assert loaded is not None
-    write_tensors(file, {**loaded[0], "method/exemplars/0": torch.tensor([3, 99999])}, loaded[1])
+    write_tensors(file, {**loaded[0], "method/0.exemplars": torch.tensor([3, 99999])}, loaded[1])
     with pytest.raises(RunError, match="task 'dtd': the memory names images that its training set of 36 does not have"):
         learner_for(quick, method={"name": "icarl", "memory": 20}).begin(1)
     tensors = {key: tensor for key, tensor in loaded[0].items() if not key.startswith("method/")}
     write_tensors(file, tensors, loaded[1])
-    with pytest.raises(RunError, match=r"01-dtd\.safetensors: no exemplars of task 1"):
+    with pytest.raises(RunError, match=r"01-dtd\.safetensors: incomplete, 'method/0\.exemplars' is missing.*icarl"):
         learner_for(quick, method={"name": "icarl", "memory": 20}).begin(1)
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(RunError, match=r"01-dtd\.safetensors: damaged"):

@@ -18,7 +18,7 @@ from tasso.distributed import SINGLE_PROCESS
 from tasso.methods import Batch
 from tasso.methods.losses import cross_entropy, distance, geodesic_distance, squared_l2
 from tasso.methods.subspace import inside, orthonormal, outside, spanning
-from tasso.methods.tasso import Tasso
+from tasso.methods.tasso import Projector, Tasso
 from tasso.models.clip import Clip
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
@@ -31,11 +31,11 @@ class Same(Clip):
         """There is no model inside."""
         self.distributed, self.compiled = SINGLE_PROCESS, False
 
-    def _encode_own_images(self, pixels: Tensor) -> Tensor:
+    def encode_images(self, pixels: Tensor) -> Tensor:
         return pixels
 
 
-def seen(features: Tensor, labels: Tensor | None = None) -> ImageBatch:
+def image_batch(features: Tensor, labels: Tensor | None = None) -> ImageBatch:
     count = len(features)
     return ImageBatch(features, torch.zeros(count) if labels is None else labels, torch.arange(count))
 
@@ -46,8 +46,9 @@ def golden_method(case: dict[str, Tensor], **options: object) -> Tasso:
     method.clip = Same()
     method.class_embeddings = case["text_features"]
     method.scale = float(case["logit_scale"])
-    method.A = nn.Parameter(case["A"].clone())
-    method.teacher = SimpleNamespace(encode_async=lambda _: lambda: case["teacher_reference"])  # type: ignore[assignment]
+    method.projector = Projector(case["A"].clone(), trainable=True)
+    pending = SimpleNamespace(wait=lambda: case["teacher_reference"])
+    method.teacher_encoders["previous"] = SimpleNamespace(encode_async=lambda _: pending)  # type: ignore[assignment]
     return method
 
 
@@ -58,7 +59,7 @@ def test_golden_terms_and_gradients(file: Path, how: str) -> None:
     method = golden_method(case, orthonormalisation=how)
     images = case["image_features"].clone().requires_grad_()
     reference = case["student_reference"].clone().requires_grad_()
-    terms = method.loss(Batch(seen(images, case["labels"]), {"reference": seen(reference)}))
+    terms = method.loss(Batch(image_batch(images, case["labels"]), {"reference": image_batch(reference)}))
     total = torch.stack(list(terms.values())).sum()
     total.backward()
     close = {"rtol": 1e-9, "atol": 1e-12}
@@ -66,7 +67,7 @@ def test_golden_terms_and_gradients(file: Path, how: str) -> None:
     torch.testing.assert_close(terms["subspace"], 0.5 * case["subspace_ce"], **close)
     torch.testing.assert_close(terms["kd"], 3 * (case["kd_parallel"] + case["kd_perpendicular"]), **close)
     torch.testing.assert_close(total, case["total"], **close)
-    for tensor, name in ((images, "image_features"), (reference, "student_reference"), (method.A, "A")):
+    for tensor, name in ((images, "image_features"), (reference, "student_reference"), (method.projector.A, "A")):
         expected = case[f"grad_{name}"]
         assert tensor.grad is not None
         error = (tensor.grad - expected).norm() / expected.norm().clamp(min=1e-12)
@@ -93,9 +94,9 @@ def test_projector_gets_gradient_from_every_term(options: dict[str, object], rea
     method = golden_method(case, **options)
     images = case["image_features"].clone().requires_grad_()
     reference = case["student_reference"].clone().requires_grad_()
-    terms = method.loss(Batch(seen(images, case["labels"]), {"reference": seen(reference)}))
+    terms = method.loss(Batch(image_batch(images, case["labels"]), {"reference": image_batch(reference)}))
     torch.stack(list(terms.values())).sum().backward()
-    assert (method.A.grad is not None and bool(method.A.grad.abs().max() > 1e-8)) is reaches
+    assert (method.projector.A.grad is not None and bool(method.projector.A.grad.abs().max() > 1e-8)) is reaches
 
 
 def test_subspace_loss_can_leave_the_encoder_alone() -> None:
@@ -104,7 +105,9 @@ def test_subspace_loss_can_leave_the_encoder_alone() -> None:
     for options in ({"subspace_gradient": "projector"}, {"alpha": 0.0}):
         method = golden_method(case, **options)
         images = case["image_features"].clone().requires_grad_()
-        terms = method.loss(Batch(seen(images, case["labels"]), {"reference": seen(case["student_reference"])}))
+        terms = method.loss(
+            Batch(image_batch(images, case["labels"]), {"reference": image_batch(case["student_reference"])})
+        )
         torch.stack(list(terms.values())).sum().backward()
         gradients.append(images.grad)
     torch.testing.assert_close(*gradients)
@@ -112,7 +115,9 @@ def test_subspace_loss_can_leave_the_encoder_alone() -> None:
 
 def test_kd_switches_add_up() -> None:
     case = {key: torch.from_numpy(value) for key, value in np.load(GOLDEN[0]).items()}
-    batch = Batch(seen(case["image_features"], case["labels"]), {"reference": seen(case["student_reference"])})
+    batch = Batch(
+        image_batch(case["image_features"], case["labels"]), {"reference": image_batch(case["student_reference"])}
+    )
 
     def kd(**options: object) -> Tensor:
         return golden_method(case, **options).loss(batch)["kd"]
@@ -256,7 +261,9 @@ def test_cholesky_equals_qr_at_the_papers_size_in_float32() -> None:
 
 def test_signs_do_not_matter_to_any_loss() -> None:
     case = {key: torch.from_numpy(value) for key, value in np.load(GOLDEN[0]).items()}
-    batch = Batch(seen(case["image_features"], case["labels"]), {"reference": seen(case["student_reference"])})
+    batch = Batch(
+        image_batch(case["image_features"], case["labels"]), {"reference": image_batch(case["student_reference"])}
+    )
     fixed, free = (golden_method(case, fix_signs=fix).loss(batch) for fix in (True, False))
     for name in fixed:
         torch.testing.assert_close(fixed[name], free[name])

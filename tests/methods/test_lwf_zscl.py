@@ -140,13 +140,13 @@ def test_ensemble_is_saved_evaluated_and_passed_on(quick: dict[str, Any]) -> Non
     assert not same(copied(plain.clip.model.state_dict()), mean), "without the mean, the last weights"
 
 
-def test_kept_teacher_embeddings_change_nothing(quick: dict[str, Any]) -> None:
+def test_cached_teacher_embeddings_change_nothing(quick: dict[str, Any]) -> None:
     losses = []
-    for kept in (False, True):
-        learner = learner_for(quick, method={"name": "zscl", "cache_teacher": kept})
+    for cached in (False, True):
+        learner = learner_for(quick, method={"name": "zscl", "cache_teacher": cached})
         training = learner.begin(0)
         assert isinstance(training.method, ZeroShotContinualLearning)
-        assert (training.method.known is not None) == kept
+        assert (training.method.cached_features is not None) == cached
         losses.append([{n: float(v) for n, v in training.advance().items()} for _ in range(3)])
     for one, other in zip(*losses, strict=True):
         assert one == pytest.approx(other, rel=1e-5)
@@ -154,13 +154,13 @@ def test_kept_teacher_embeddings_change_nothing(quick: dict[str, Any]) -> None:
         build_method({"name": "zscl", "cache_teacher": True, "reference_view": "train"})
 
 
-def test_without_captions_class_names_serve_and_the_log_says_so(
+def test_without_captions_class_names_are_used_and_the_log_says_so(
     quick: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="tasso"):
         method = learner_for(quick, method="zscl").method
     assert isinstance(method, ZeroShotContinualLearning)
-    assert "the 3 class names of the reference set serve" in caplog.text
+    assert "the 3 class names of the reference set are used" in caplog.text
     expected = method.clip.encode_texts([f"a photo of a imagenet kind {i}." for i in range(3)])
     assert torch.equal(method.texts, expected)
 

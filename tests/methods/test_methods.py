@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import re
 import shutil
 import weakref
 from pathlib import Path
@@ -18,16 +19,18 @@ from conftest import draw
 from method_runs import PARTABLE, REPEATABLE, copied, learn_first_task, learner_for, options_for, same
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.errors import ConfigError, DataError, RunError
+from tasso.errors import ConfigError, DataError, RunError, TassoError
 from tasso.methods import METHODS, build_method
 from tasso.methods.describe import cost_in_words, describe
 from tasso.methods.subspace import orthonormal, outside
 from tasso.methods.tasso import Tasso
-from tasso.models.clip import Clip, FrozenImageEncoder
+from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
+from tasso.training.checkpoints import method_tensors, save_checkpoint
 from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.learner import learn
 from tasso.training.resolve import resolve
+from tasso.training.run_folder import read_tensors, write_tensors
 
 
 @pytest.fixture(params=sorted(METHODS))
@@ -64,7 +67,7 @@ def test_only_declared_parameters_move(quick: dict[str, Any], name: str, index: 
         assert len(moved) > 0.9 * len(declared)
     own = training.trainable_parameters - sum(learner.clip.model.state_dict()[key].numel() for key in declared)
     if index == 0:
-        assert own == learner.method.extras(learner.clip).trained, "as it says of itself"
+        assert own == learner.method.cost(learner.clip).trainable, "as it declares"
 
 
 def test_both_settings_are_complete_and_every_checkpoint_can_be_evaluated(quick: dict[str, Any], name: str) -> None:
@@ -124,7 +127,59 @@ def test_state_round_trip_is_bit_exact(quick: dict[str, Any], name: str) -> None
         training.close()
         training.method.end_task()
     assert same(whole.clip.model.state_dict(), part.clip.model.state_dict())
-    assert same(whole.method.lasting_state(), part.method.lasting_state())
+    assert same(method_tensors(whole.method), method_tensors(part.method))
+
+
+SPOILED: dict[str, tuple[Any, str]] = {
+    "missing": (lambda tensor: None, "is missing"),
+    "shape": (lambda tensor: tensor.new_zeros(*tensor.shape, 2), "has shape"),
+    "type": (lambda tensor: tensor.to(torch.float16), r"torch\.float16 instead of"),
+    "nan": (lambda tensor: torch.full_like(tensor, torch.nan), "contains inf or NaN"),
+}
+
+
+def spoiled(tensors: dict[str, torch.Tensor], how: str) -> tuple[dict[str, torch.Tensor], str] | None:
+    """The same tensors but for the last floating-point one of the method's state; its name."""
+    names = [key for key, t in tensors.items() if key.startswith("method/") and t.is_floating_point() and t.numel()]
+    if not names:
+        return None
+    changed = SPOILED[how][0](tensors[names[-1]])
+    rest = {key: tensor for key, tensor in tensors.items() if key != names[-1]}
+    return (rest if changed is None else {**rest, names[-1]: changed}), names[-1]
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_spoiled_state_is_named(quick: dict[str, Any], name: str, how: str) -> None:
+    """In the resume state of a task, and in the checkpoint after one, wherever the method has a state."""
+    options = options_for(name) | ({"classifier": "nearest-mean"} if name == "icarl" else {})
+    learner = learner_for(quick, method=options)
+    training = learner.begin(0)
+    training.advance()
+    complaint = SPOILED[how][1]
+    if found := spoiled(copied(training.state_dict()), how):
+        with pytest.raises(TassoError, match=rf"state-file: .*{re.escape(found[1])}.*{complaint}"):
+            learner_for(quick, method=options).begin(0).load_state_dict(found[0], "state-file")
+    learn_first_task(quick, method=options)
+    file = learner.folder.checkpoint_file(0, "dtd")
+    loaded = read_tensors(file)
+    assert loaded is not None
+    if found := spoiled(loaded[0], how):
+        write_tensors(file, found[0], loaded[1])
+        with pytest.raises(TassoError, match=rf"01-dtd\.safetensors: .*{re.escape(found[1])}.*{complaint}"):
+            learner_for(quick, method=options).begin(1)
+    else:
+        assert not any(key.startswith("method/") for key in loaded[0])
+
+
+def test_states_are_in_the_places_that_the_contract_says(quick: dict[str, Any], name: str) -> None:
+    """Within a task, after it, or never."""
+    learner = learner_for(quick, method=options_for(name))
+    learner.begin(0).close()
+    within = learner.method.state is not None
+    learner.method.end_task()
+    assert (within, learner.method.state is not None) == {
+        "tasso": (True, False), "zscl": (True, False), "icarl": (True, True), "moe-adapters": (True, True),
+    }.get(name, (False, False))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -159,7 +214,7 @@ def test_reference_set_that_is_not_there_is_named(quick: dict[str, Any], name: s
     root = tmp_path / "root"
     shutil.copytree(str(quick["data_root"]), root, ignore=shutil.ignore_patterns("imagenet*"))
     config = from_dict({**quick, "method": options_for(name), "data_root": str(root)})
-    if not any(wanted.name == "reference" for wanted in build_method(options_for(name)).wants()):
+    if not any(request.name == "reference" for request in build_method(options_for(name)).image_requests()):
         assert learn(config)["finished"]
         return
     with pytest.raises(DataError, match="imagenet"):
@@ -184,25 +239,26 @@ def test_methods_tell_about_themselves(name: str) -> None:
 def test_costs_are_those_of_the_papers_model(name: str) -> None:
     cost = describe(name)["cost"]
     towers = {"visual": 86_192_640, "both": 149_620_736, "none": 0}[METHODS[name]().towers]
-    assert cost["trained_parameters"] - cost["own_parameters"] == towers
+    assert cost["trainable_parameters"] - cost["own_parameters"] == towers
     teachers = {"tasso": 1, "lwf": 1, "icarl": 1, "zscl": 1, "gift": 1, "snd": 2}.get(name, 0)
     copies = {"zscl": 2, "gift": 2}.get(name, 0)  # anchor and mean; anchor and importance
-    assert cost["held_while_training"] == teachers * 86_192_640 + copies * 149_620_736
+    assert cost["training"] == teachers * 86_192_640 + copies * 149_620_736
     if name == "tasso":
         assert cost["own_parameters"] == 512 * 144
     assert cost_in_words(cost).startswith("trains ")
 
 
-def test_teachers_held_are_as_many_as_it_says(quick: dict[str, Any], name: str) -> None:
+def test_memory_while_training_is_what_it_declares(quick: dict[str, Any], name: str) -> None:
     learn_first_task(quick, method=options_for(name))
     learner = learner_for(quick, method=options_for(name))
     method = learner.begin(1).method
-    teachers = {id(v): v for v in vars(method).values() if isinstance(v, FrozenImageEncoder)}
-    held = sum(p.numel() for teacher in teachers.values() for p in teacher.tower.parameters())
-    held += sum(tensor.numel() for tensor in getattr(method, "before", []))
-    held += sum(tensor.numel() for tensor in getattr(method, "mean", {}).values())
+    assert set(method.teacher_encoders) == set(method.teachers)
+    found = sum(p.numel() for teacher in method.teacher_encoders.values() for p in teacher.tower.parameters())
+    found += sum(tensor.numel() for tensor in getattr(method, "before", []))
+    if name == "zscl":
+        found += sum(tensor.numel() for tensor in method_tensors(method).values()) - 1  # less the counter
     importance = sum(p.numel() for p in learner.clip.parameters_of("both").values()) if name == "gift" else 0
-    assert held + importance == method.extras(learner.clip).held, "importance is there only within a step"
+    assert found + importance == method.cost(learner.clip).training, "importance is there only within a step"
 
 
 def test_finished_tasks_leave_nothing_behind(quick: dict[str, Any], name: str) -> None:
@@ -212,10 +268,10 @@ def test_finished_tasks_leave_nothing_behind(quick: dict[str, Any], name: str) -
     try:
         training = learner.begin(0)
         training.advance()
-        left = weakref.ref(training.optimiser), weakref.ref(learner.method.task.train)
+        left = weakref.ref(training.optimizers[0]), weakref.ref(learner.method.task.train)
         training.close()
         learner.method.end_task()
-        learner.method.leave_task()
+        learner.method.release_images()
         del training
         assert [what() for what in left] == [None, None]
     finally:
@@ -266,20 +322,20 @@ def test_who_moves_when(quick: dict[str, Any], optimise: str, expected: list[tup
     moves = []
     for _ in range(4):
         encoder = {k: v.clone() for k, v in training.clip.state("visual").items()}
-        projector = training.method.A.detach().clone()
+        projector = training.method.projector.A.detach().clone()
         training.advance()
         encoder_moved = any(not torch.equal(v, encoder[k]) for k, v in training.clip.state("visual").items())
-        moves.append((encoder_moved, not torch.equal(training.method.A.detach(), projector)))
+        moves.append((encoder_moved, not torch.equal(training.method.projector.A.detach(), projector)))
     assert moves == expected
 
 
 def test_projector_is_fresh_for_each_task_and_depends_on_the_seed(quick: dict[str, Any]) -> None:
     def projector(index: int, seed: int) -> torch.Tensor:
         learner = learner_for(quick, seed=seed)
-        learner.folder.write_checkpoint(0, "dtd", learner.clip.state("visual"), {})
+        save_checkpoint(learner.clip, learner.method, learner.folder, 0, "dtd", {})
         method = learner.begin(index).method
         assert isinstance(method, Tasso)
-        return method.A.detach()
+        return method.projector.A.detach()
 
     base = projector(0, 1)
     assert not torch.equal(base, projector(1, 1))
@@ -290,10 +346,10 @@ def test_projector_is_fresh_for_each_task_and_depends_on_the_seed(quick: dict[st
 def test_frozen_projector_stays(quick: dict[str, Any]) -> None:
     training = learner_for(quick, method={"name": "tasso", "rank": 6, "train_projector": False}).begin(0)
     assert isinstance(training.method, Tasso)
-    before = training.method.A.detach().clone()
+    before = training.method.projector.A.detach().clone()
     for _ in range(3):
         training.advance()
-    assert torch.equal(training.method.A.detach(), before)
+    assert torch.equal(training.method.projector.A.detach(), before)
 
 
 def test_projector_may_start_from_the_class_texts(quick: dict[str, Any]) -> None:
@@ -301,7 +357,7 @@ def test_projector_may_start_from_the_class_texts(quick: dict[str, Any]) -> None
     learners = {how: learner_for(quick, method=method) for how, method in methods.items()}
     for learner in learners.values():
         learner.begin(0)
-    A, usual = (learners[how].method.A.detach() for how in ("texts", "random"))
+    A, usual = (learners[how].method.projector.A.detach() for how in ("texts", "random"))
     texts = learners["texts"].method.class_embeddings
     assert len(texts) == 3  # so three columns are filled up
     U = orthonormal(A)
@@ -310,11 +366,11 @@ def test_projector_may_start_from_the_class_texts(quick: dict[str, Any]) -> None
     assert float(usual.norm(dim=0).mean()) == pytest.approx(float(A.norm(dim=0).mean()), rel=0.3)
     again = learner_for(quick, method=methods["texts"])
     again.begin(0)
-    assert torch.equal(again.method.A, A)
+    assert torch.equal(again.method.projector.A, A)
     other = learner_for(quick, method={**methods["texts"], "rank": 2})  # fewer columns than classes
     other.begin(0)
     values = torch.linalg.svdvals(texts.double())
-    missed = outside(texts.double(), orthonormal(other.method.A.detach().double())).square().sum()
+    missed = outside(texts.double(), orthonormal(other.method.projector.A.detach().double())).square().sum()
     assert float(missed) == pytest.approx(float(values[2:].square().sum()), abs=1e-6)
 
 

@@ -29,7 +29,7 @@ from tasso.methods import RunInfo, TaskInfo, build_method, moe_adapters
 from tasso.methods.moe import adapters as adapters_module
 from tasso.methods.moe import features as features_module
 from tasso.methods.moe import selector as selector_module
-from tasso.methods.moe.adapters import PLAIN, Adapters, Beside, Design, find_sites
+from tasso.methods.moe.adapters import PLAIN, Adapters, BlockExperts, Design, find_sites
 from tasso.methods.moe.experts import choose_experts, draw_experts, mix_experts, most_chosen
 from tasso.methods.moe.features import AlexNetFeatures, ClipFeatures, FeatureReader, Features, alexnet_file
 from tasso.methods.moe.routed import RoutedInference
@@ -45,6 +45,7 @@ from tasso.methods.moe_adapters import MoEAdapters
 from tasso.models.clip import Clip
 from tasso.models.inference import Embedded, Inference
 from tasso.models.loading import load_clip
+from tasso.training.checkpoints import load_method, method_tensors, save_checkpoint
 from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
@@ -55,6 +56,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 DESIGN = Design(experts=4, hidden=3, top=2, scale=0.7, dropout=0.0)
 NAMES, TEMPLATES = ("red thing", "blue thing"), ("a photo of a {}.",)
+EXPERTS, SELECTOR = "method/adapters.", "method/selector."  # names of tensors
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -67,11 +69,14 @@ def random_adapters(clip: Clip, tasks: int = 2, dtype: torch.dtype = torch.float
     drawing = generator(7)
     for block in adapters.blocks.values():
         block.draw(drawing)
-        block.weights = {
-            name: torch.randn(weight.shape, generator=drawing).to(dtype) for name, weight in block.weights.items()
-        }
-        block.gates = [torch.randn(block.width, 4, generator=drawing).to(dtype) for _ in range(tasks)]
+        for name, shape in block.shapes.items():
+            setattr(block, name, torch.randn(shape, generator=drawing).to(dtype))
+        block.gates = torch.stack([torch.randn(block.width, 4, generator=drawing).to(dtype) for _ in range(tasks)])
     return adapters
+
+
+def weights_of(block: BlockExperts) -> dict[str, Tensor]:
+    return copied({name: block.get_buffer(name) for name in block.shapes})
 
 
 def images(count: int = 6, seed: int = 1) -> Tensor:
@@ -183,12 +188,12 @@ def test_without_learning_nothing_is_random(tiny_clip: Clip) -> None:
     block.design = dataclasses.replace(DESIGN, dropout=0.5)
     tokens = torch.randn(4, 5, 32, generator=generator(1))
     before = torch.get_rng_state()
-    once = block.mixed(tokens, 0, learning=False)
-    assert torch.equal(once, block.mixed(tokens, 0, learning=False))
+    once = block(tokens, 0, learning=False)
+    assert torch.equal(once, block(tokens, 0, learning=False))
     assert torch.equal(torch.get_rng_state(), before)
     assert not block.counts.any(), "only what is chosen while learning counts"
     block.begin_task()
-    assert not torch.equal(block.mixed(tokens, 2, learning=True), block.mixed(tokens, 2, learning=True))
+    assert not torch.equal(block(tokens, 2, learning=True), block(tokens, 2, learning=True))
 
 
 def test_fresh_experts_add_nothing_and_come_from_their_seed_alone() -> None:
@@ -212,12 +217,12 @@ def test_block_adds_the_experts_of_what_attention_left(tiny_clip: Clip) -> None:
     tiny_clip.model.double()
     adapters = random_adapters(tiny_clip, dtype=torch.float64)
     assert list(adapters.blocks) == ["visual.0", "visual.1", "text.0"]
-    for site in adapters.sites:
+    for site in find_sites(tiny_clip):
         block, beside = site.block, adapters.blocks[site.name]
         x = torch.randn(4, 6, site.width, generator=generator(5), dtype=torch.float64)
         with torch.no_grad():
             left = x + block.attention(block.ln_1(x))
-            added = slow_experts(left, beside.weights, beside.gates[1], DESIGN.scale)
+            added = slow_experts(left, weights_of(beside), beside.gates[1], DESIGN.scale)
             expected = left + block.mlp(block.ln_2(left)) + added
             with adapters.routed(1):
                 torch.testing.assert_close(block(x), expected, rtol=1e-9, atol=1e-10)
@@ -256,7 +261,7 @@ def test_layer_scale_is_for_the_mlp_alone() -> None:
     with torch.no_grad():
         left = x + 0.3 * block.attention(block.ln_1(x))
         expected = left + 0.3 * block.mlp(block.ln_2(left))
-        expected = expected + slow_experts(left, beside.weights, beside.gates[0], DESIGN.scale)
+        expected = expected + slow_experts(left, weights_of(beside), beside.gates[0], DESIGN.scale)
         with adapters.routed(0):
             torch.testing.assert_close(block(x), expected, rtol=1e-4, atol=1e-5)
 
@@ -431,8 +436,9 @@ def test_frozen_experts_keep_their_bits_and_the_others_learn(quick: dict[str, An
     method.end_task()
     for name, block in method.adapters.blocks.items():
         assert block.frozen.nonzero().flatten().tolist() == [int(counts[name].argmax())]
-    before = {name: copied(block.weights) for name, block in method.adapters.blocks.items()}
-    learner.folder.write_checkpoint(0, "dtd", {f"method/{k}": v for k, v in method.lasting_state().items()}, {})
+    before = {name: weights_of(block) for name, block in method.adapters.blocks.items()}
+    assert method.selector is not None
+    save_checkpoint(learner.clip, method, learner.folder, 0, "dtd", {})
     training = learner.begin(1)
     for block in method.adapters.blocks.values():  # the new router wants the frozen expert
         with torch.no_grad():
@@ -444,7 +450,7 @@ def test_frozen_experts_keep_their_bits_and_the_others_learn(quick: dict[str, An
     method.end_task()
     for name, block in method.adapters.blocks.items():
         first = int(counts[name].argmax())
-        for key, weight in block.weights.items():
+        for key, weight in weights_of(block).items():
             assert torch.equal(weight[first], before[name][key][first]), f"{name} {key}"
             others = [e for e in range(4) if e != first]
             assert not torch.equal(weight[others], before[name][key][others]), f"{name} {key}"
@@ -456,7 +462,7 @@ def test_when_all_are_frozen_only_the_router_learns(quick: dict[str, Any], caplo
     options = {**SMALL, "freeze": 4, "top": 4}
     learner, method = moe_learner(quick, method=options)
     learner._learn_task(0)
-    before = {name: copied(block.weights) for name, block in method.adapters.blocks.items()}
+    before = {name: weights_of(block) for name, block in method.adapters.blocks.items()}
     with caplog.at_level(logging.WARNING, "tasso"):
         training = learner.begin(1)
     assert "task eurosat: all experts are frozen" in caplog.text
@@ -464,7 +470,7 @@ def test_when_all_are_frozen_only_the_router_learns(quick: dict[str, Any], caplo
     training.advance()
     training.advance()
     method.end_task()
-    assert all(same(block.weights, before[name]) for name, block in method.adapters.blocks.items())
+    assert all(same(weights_of(block), before[name]) for name, block in method.adapters.blocks.items())
     assert all(block.gates[1].any() for block in method.adapters.blocks.values())
 
 
@@ -482,22 +488,21 @@ def test_second_task_resumes_bit_for_bit(quick: dict[str, Any], tmp_path: Path) 
             torch.manual_seed(99)  # another process has other random numbers
             learner, method = moe_learner(options)
         learner._learn_task(1)
-        ends.append(copied(method.lasting_state()))
+        ends.append(copied(method_tensors(method)))
     assert same(ends[0], ends[1])
-    assert any(name.startswith("selector/coders/1/") for name in ends[0])
+    assert any(name.startswith("method/selector.coders.1.") for name in ends[0])
 
 
 def test_counts_and_weights_are_part_of_the_state(quick: dict[str, Any]) -> None:
     training = moe_learner(quick)[0].begin(0)
     for _ in range(2):
         training.advance()
-    state = copied(training.method.state_dict())
-    assert int(state["visual.0.counts"].sum()) == 2 * 8 * 2
-    learner, method = moe_learner(quick)
-    learner.begin(0)
-    assert not same(method.state_dict(), state)
-    method.load_state_dict(state)
-    assert same(method.state_dict(), state)
+    state = copied(training.state_dict())
+    assert int(state["method/adapters.visual.0.counts"].sum()) == 2 * 8 * 2
+    again = moe_learner(quick)[0].begin(0)
+    assert not same(again.state_dict(), state)
+    again.load_state_dict(state, "state")
+    assert same(again.state_dict(), state)
 
 
 def test_experts_follow_from_seed_and_task_alone(tiny_model: str) -> None:
@@ -505,7 +510,7 @@ def test_experts_follow_from_seed_and_task_alone(tiny_model: str) -> None:
         method = fresh(tiny_model)
         torch.manual_seed(elsewhere)
         method.begin_task(TaskInfo(0, "x", NAMES, TEMPLATES, seed))
-        return method.adapters.blocks["visual.0"].weights["down"]
+        return method.adapters.blocks["visual.0"].get_buffer("down")
 
     assert torch.equal(first(1, 5), first(1, 6))
     assert not torch.equal(first(1, 5), first(2, 5))
@@ -636,7 +641,8 @@ def test_selector_finds_the_task_and_knows_what_it_does_not_know(monkeypatch: py
         assert selector.routes(Vectors(number).eval_view(every)).tolist() == [number] * 40
     stranger = Vectors(5).eval_view(every)
     assert selector.routes(stranger).tolist() == [PLAIN] * 40
-    selector.thresholds = dict.fromkeys((0, 1), 1.0)
+    for task in (0, 1):
+        selector.coder(task).threshold.fill_(1.0)
     assert set(selector.routes(stranger).tolist()) <= {0, 1}, "only the threshold kept them out"
     selector.learn(PLAIN, cast(Any, Vectors(5)), 100, generator(9), "reference")
     selector.thresholds = dict.fromkeys((0, 1, PLAIN), 1.0)
@@ -650,17 +656,17 @@ def test_selector_finds_the_task_and_knows_what_it_does_not_know(monkeypatch: py
 def test_threshold_is_the_quantile_of_its_own_images_or_the_one_given(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = new_selector(monkeypatch, Recipe(2, 16, None, 0.75))
     selector.learn(0, cast(Any, Vectors(0)), 20, generator(0), "x")
-    coder = selector.coders[0]
+    coder = selector.coder(0)
     inputs = torch.sigmoid(Vectors(0).stack.flatten(1))
     errors = []
     for row in inputs.double():
         hidden = F.relu(coder.down.weight.double() @ row + coder.down.bias.double())
         out = torch.sigmoid(coder.up.weight.double() @ hidden + coder.up.bias.double())
         errors.append(float(((out - row) ** 2).mean()))
-    assert selector.thresholds[0] == pytest.approx(np.quantile(errors, 0.75), rel=1e-5)
+    assert float(selector.coder(0).threshold) == pytest.approx(np.quantile(errors, 0.75), rel=1e-5)
     selector = new_selector(monkeypatch, Recipe(2, 16, 0.123, 0.75))
     selector.learn(0, cast(Any, Vectors(0)), 2, generator(0), "x")
-    assert selector.thresholds == {0: 0.123}
+    assert float(selector.coder(0).threshold) == 0.123
 
 
 def test_batches_of_the_selector_are_shuffled_epochs() -> None:
@@ -677,10 +683,10 @@ def test_auto_encoder_is_trained_by_adam_with_a_falling_rate() -> None:
     inputs = torch.rand(4, 5, generator=generator(1), dtype=torch.float64)
     coder = AutoEncoder(5, 3).double()
     coder.draw(generator(2))
-    slow = {name: value.clone() for name, value in coder.state_dict().items()}
-    steps = 22  # with one step an epoch, the rate falls after 10 and after 20
+    slow = {name: value.detach().clone() for name, value in coder.named_parameters()}
+    steps = 22  # with one step per epoch, the rate falls after 10 and after 20
     train_auto_encoder(
-        coder, lambda places: inputs[torch.as_tensor(places)], drawn_batches(4, steps, 4, generator(3)), 1, lambda: None
+        coder, lambda batch: inputs[torch.as_tensor(batch)], drawn_batches(4, steps, 4, generator(3)), 1, lambda: None
     )
     first, second = ({name: torch.zeros_like(value) for name, value in slow.items()} for _ in range(2))
     for step in range(1, steps + 1):
@@ -698,8 +704,8 @@ def test_auto_encoder_is_trained_by_adam_with_a_falling_rate() -> None:
             second[name] = 0.999 * second[name] + 0.001 * gradient**2
             step_size = first[name] / (1 - 0.9**step) / ((second[name] / (1 - 0.999**step)).sqrt() + 1e-8)
             slow[name] = slow[name] - rate * step_size
-    for name, value in coder.state_dict().items():
-        torch.testing.assert_close(value, slow[name], rtol=1e-7, atol=1e-9)
+    for name, value in coder.named_parameters():
+        torch.testing.assert_close(value.detach(), slow[name], rtol=1e-7, atol=1e-9)
 
 
 def test_drawing_an_auto_encoder_leaves_the_global_generator_alone() -> None:
@@ -716,14 +722,14 @@ def test_features_are_read_once_or_when_wanted(tiny_clip: Clip, monkeypatch: pyt
     pixels = InMemoryPixels(
         torch.randint(0, 256, (9, 3, 16, 16), dtype=torch.uint8, generator=generator(0)), tiny_clip.preprocess
     )
-    places = np.array([[7, 2], [2, 5]])
+    indices = np.array([[7, 2], [2, 5]])
     ends = []
     for limit in (2**30, 0):
-        monkeypatch.setattr(features_module, "KEEP_BYTES", limit)
+        monkeypatch.setattr(features_module, "CACHE_BYTES", limit)
         features = ClipFeatures(tiny_clip)
-        reader = FeatureReader(features, pixels, places, lambda n: None)
-        assert (reader.kept is None) == (limit == 0)
-        assert features.ready
+        reader = FeatureReader(features, pixels, indices, lambda n: None)
+        assert (reader.cache is None) == (limit == 0)
+        reader.fit()
         ends.append(reader(np.array([5, 2])))
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-5)
     with torch.no_grad():
@@ -741,7 +747,7 @@ def test_without_reference_images_there_is_no_auto_encoder_of_them(
         learner._learn_task(0)
     assert "no reference images" in caplog.text
     assert method.selector is not None
-    assert list(method.selector.coders) == [0]
+    assert method.selector.tasks == [0]
     train = learner.data.pixels(learner.sequence.tasks[0].train, "x").eval_view(np.arange(36))
     with torch.no_grad():
         raw = learner.clip.encode_images(train)
@@ -799,7 +805,7 @@ def test_alexnet_sees_what_it_was_trained_with(
     assert raw.shape == (2, 43264)
     assert float(raw.min()) < 0, "before the last ReLU"
     torch.testing.assert_close(raw, seen.flatten(1), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(features.squeezed(raw), torch.sigmoid(seen.flatten(1)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features.squashed(raw), torch.sigmoid(seen.flatten(1)), rtol=1e-4, atol=1e-5)
 
 
 def test_run_with_alexnet_and_without(
@@ -815,7 +821,7 @@ def test_run_with_alexnet_and_without(
     assert tasso.evaluate(quick["out"], device="cpu")["mtil"] == results["mtil"]["matrix"][-1]
     loaded = tasso.load(Path(str(quick["out"]))).inference
     assert isinstance(loaded, RoutedInference)
-    assert set(loaded.selector.thresholds.values()) == {0.0655}
+    assert {float(loaded.selector.coder(task).threshold) for task in loaded.selector.tasks} == {0.0655}
     assert loaded.selector.features.kind == "alexnet"
     # The same run on a machine without the weights.
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
@@ -870,19 +876,22 @@ def fresh(tiny_model: str, **options: Any) -> MoEAdapters:
     return method
 
 
-def test_lasting_state_is_all_that_a_fresh_model_needs(
-    finished: tuple[dict[str, Any], MoEAdapters], tiny_model: str
-) -> None:
+def load_into(method: MoEAdapters, state: dict[str, Tensor], tasks: int = 2) -> None:
+    load_method(method, tasks, {name.removeprefix("method/"): tensor for name, tensor in state.items()}, "some-file")
+
+
+def test_state_is_all_that_a_fresh_model_needs(finished: tuple[dict[str, Any], MoEAdapters], tiny_model: str) -> None:
     _, method = finished
     other = fresh(tiny_model)
-    other.load_lasting_state(copied(method.lasting_state()), "file")
-    assert same(other.lasting_state(), method.lasting_state())
+    load_into(other, copied(method_tensors(method)))
+    assert same(method_tensors(other), method_tensors(method))
     pixels = images(8)
     ends = []
     for owner in (method, other):
         inference = owner.inference([])
         assert isinstance(inference, RoutedInference)
-        inference.selector.thresholds = dict.fromkeys(inference.selector.thresholds, 1.0)
+        for task in inference.selector.tasks:
+            inference.selector.coder(task).threshold.fill_(1.0)
         embedded = inference.embed(pixels)
         assert embedded.routes is not None
         ends.append((embedded.features, embedded.routes, inference.scores(embedded, [NAMES], TEMPLATES)))
@@ -896,11 +905,11 @@ def test_lasting_state_is_all_that_a_fresh_model_needs(
 
 
 def test_loading_does_not_share_memory(finished: tuple[dict[str, Any], MoEAdapters], tiny_model: str) -> None:
-    state = finished[1].lasting_state()
+    state = method_tensors(finished[1])
     other = fresh(tiny_model)
-    other.load_lasting_state(state, "file")
+    load_into(other, state)
     before = copied(state)
-    for tensor in other.lasting_state().values():
+    for tensor in method_tensors(other).values():
         tensor.zero_()
     assert same(state, before)
 
@@ -908,21 +917,24 @@ def test_loading_does_not_share_memory(finished: tuple[dict[str, Any], MoEAdapte
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (lambda s: s.pop("tasks"), "tensor 'tasks' is missing"),
-        (lambda s: s.pop("experts/text.0/up"), r"tensor 'experts/text\.0/up' is missing"),
+        (lambda s: s.pop(f"{EXPERTS}text.0.up"), r"'method/adapters\.text\.0\.up' is missing"),
         (
-            lambda s: s.update({"frozen/visual.1": torch.zeros(3)}),
-            r"'frozen/visual\.1' has shape \(3,\) instead of \(4,\)",
+            lambda s: s.update({f"{EXPERTS}visual.1.frozen": torch.zeros(3, dtype=torch.bool)}),
+            r"visual\.1\.frozen' has shape \(3,\) of torch\.bool instead of \(4,\)",
         ),
         (
-            lambda s: s.update({"tasks": torch.tensor(3)}),
-            "selector knows the tasks .* but there are routers of 3 tasks",
+            lambda s: s.update({f"{EXPERTS}visual.1.frozen": torch.zeros(4)}),
+            r"has shape \(4,\) of torch\.float32 instead of \(4,\) of torch\.bool",
         ),
-        (lambda s: s.update({"routers/text.0": torch.zeros(1, 16, 4)}), r"routers/text\.0.* instead of \(2, 16, 4\)"),
-        (lambda s: s.pop("selector/coders/1/up.bias"), "coder 1: tensor 'up.bias' is missing"),
-        (lambda s: s.pop("selector/features/std"), "tensor 'std' is missing"),
-        (lambda s: s.update({"selector/kind": torch.tensor(5)}), "unknown kind"),
-        (lambda s: s.update({"selector/thresholds": torch.zeros(1)}), "'thresholds' has shape"),
+        (
+            lambda s: s.update({f"{EXPERTS}text.0.gates": torch.zeros(1, 16, 4)}),
+            r"text\.0\.gates' has shape \(1, 16, 4\) .* instead of \(2, 16, 4\)",
+        ),
+        (lambda s: s.update({f"{EXPERTS}text.0.up": torch.full((4, 3, 16), torch.nan)}), "contains inf or NaN"),
+        (lambda s: s.pop(f"{SELECTOR}coders.1.up.bias"), r"'method/selector\.coders\.1\.up\.bias' is missing"),
+        (lambda s: s.pop(f"{SELECTOR}features.std"), r"selector\.features\.std' is missing"),
+        (lambda s: s.pop(f"{SELECTOR}coders.0.threshold"), r"selector\.coders\.0\.threshold' is missing"),
+        (lambda s: s.update({f"{SELECTOR}coders.2.up.bias": torch.zeros(24)}), r"coders\.2\.up\.bias' does not belong"),
     ],
 )
 def test_states_that_do_not_fit_are_named(
@@ -931,17 +943,27 @@ def test_states_that_do_not_fit_are_named(
     spoil: Callable[[dict[str, Tensor]], Any],
     complaint: str,
 ) -> None:
-    state = copied(finished[1].lasting_state())
+    state = copied(method_tensors(finished[1]))
     spoil(state)
-    with pytest.raises(RunError, match=rf"some-file.*{complaint}"):
-        fresh(tiny_model).load_lasting_state(state, "some-file")
+    with pytest.raises((RunError, ModelError), match=rf"some-file.*{complaint}"):
+        load_into(fresh(tiny_model), state)
+
+
+def test_state_after_another_number_of_tasks_is_refused(
+    finished: tuple[dict[str, Any], MoEAdapters], tiny_model: str
+) -> None:
+    for tasks in (1, 3):
+        with pytest.raises(
+            RunError, match=rf"some-file: .*gates' has shape \(2, 32, 4\) .* instead of \({tasks}, 32, 4\)"
+        ):
+            load_into(fresh(tiny_model), method_tensors(finished[1]), tasks)
 
 
 def test_states_of_other_options_are_refused(finished: tuple[dict[str, Any], MoEAdapters], tiny_model: str) -> None:
-    state = finished[1].lasting_state()
-    for options, name in (({"experts": 5}, "experts/visual.0/down"), ({"selector_hidden": 7}, "down.weight")):
-        with pytest.raises(RunError, match=rf"some-file.*{name}.* with other options"):
-            fresh(tiny_model, **options).load_lasting_state(state, "some-file")
+    state = method_tensors(finished[1])
+    for options, name in (({"experts": 5}, "visual.0.down"), ({"selector_hidden": 7}, "down.weight")):
+        with pytest.raises(RunError, match=rf"some-file.*{name}.* not a checkpoint of moe-adapters with these options"):
+            load_into(fresh(tiny_model, **options), state)
 
 
 def test_a_task_needs_the_routers_of_those_before(tiny_model: str) -> None:
@@ -950,23 +972,24 @@ def test_a_task_needs_the_routers_of_those_before(tiny_model: str) -> None:
         method.begin_task(TaskInfo(2, "late", NAMES, TEMPLATES, 0))
 
 
-def test_extras_are_what_is_really_kept(
+def test_cost_is_what_is_really_saved(
     finished: tuple[dict[str, Any], MoEAdapters], tiny_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(moe_adapters, "COUNTED_TASKS", 2)
-    state = finished[1].lasting_state()
-    kept = {k: v for k, v in state.items() if k.startswith(("experts/", "routers/", "selector/coders/"))}
-    bookkeeping = sum(tensor.numel() for name, tensor in state.items() if name not in kept)
+    state = method_tensors(finished[1])
+    extra = ("frozen", "counts", "threshold", "features.mean", "features.std")
+    saved = {name: tensor for name, tensor in state.items() if not name.endswith(extra)}
+    bookkeeping = sum(tensor.numel() for name, tensor in state.items() if name not in saved)
     clip = load_clip(tiny_model)
     clip.model.to("meta")
-    extras = build_method(SMALL).extras(clip)
-    assert extras.kept == sum(tensor.numel() for tensor in kept.values())
+    cost = build_method(SMALL).cost(clip)
+    assert cost.checkpoint == sum(tensor.numel() for tensor in saved.values())
     assert bookkeeping < 100
-    assert (extras.held, extras.trained) == (
+    assert (cost.training, cost.trainable) == (
         0,
         2 * 4 * (2 * 3 * 32 + 3 + 32 + 2 * 32) + 4 * (2 * 3 * 16 + 3 + 16 + 2 * 16),
     )
-    assert "after 2 tasks" in extras.remark
+    assert "after 2 tasks" in cost.note
 
 
 @pytest.mark.parametrize(
@@ -1002,11 +1025,11 @@ def test_defaults_are_those_of_the_code() -> None:
     assert (method.label_smoothing, method.selector_hidden, method.selector_steps) == (0.2, 100, 300)
     assert method.towers == "none"
     assert not method.plain_model
-    assert [(w.name, w.view, w.each_step) for w in method.wants()] == [("reference", "eval", False)]
+    assert [(w.name, w.view, w.each_step) for w in method.image_requests()] == [("reference", "eval", False)]
 
 
-def test_beside_learns_only_free_rows() -> None:
-    block = Beside(5, DESIGN, torch.device("cpu"))
+def test_block_trains_only_free_rows() -> None:
+    block = BlockExperts(5, DESIGN, torch.device("cpu"))
     block.draw(generator(0))
     block.frozen[torch.tensor([1, 2])] = True
     block.begin_task()

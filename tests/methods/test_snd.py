@@ -13,6 +13,7 @@ from method_runs import learner_for
 from tasso.methods import build_method
 from tasso.methods.losses import selected_distances, teacher_preference
 from tasso.methods.snd import SelectAndDistill
+from tasso.training.checkpoints import save_checkpoint
 
 
 def units(seed: int, n: int = 6, d: int = 5) -> torch.Tensor:
@@ -64,14 +65,14 @@ def test_teachers_are_the_pretrained_and_the_previous_model(quick: dict[str, Any
     first = learner.begin(0)
     method = first.method
     assert isinstance(method, SelectAndDistill)
-    assert method.previous is method.pretrained
+    assert method.teacher_encoders["previous"] is method.teacher_encoders["pretrained"]
     for _ in range(3):
         first.advance()
-    learner.folder.write_checkpoint(0, "dtd", learner.clip.state("visual"), {})
+    save_checkpoint(learner.clip, learner.method, learner.folder, 0, "dtd", {})
     learned = {key: value.clone() for key, value in learner.clip.state("visual").items()}
     again = learner_for(quick, method="snd")  # a new process goes on with the second task
     second = again.begin(1).method
     assert isinstance(second, SelectAndDistill)
-    for teacher, expected in ((second.pretrained, start), (second.previous, learned)):
-        for key, value in teacher.tower.state_dict().items():
+    for teacher, expected in (("pretrained", start), ("previous", learned)):
+        for key, value in second.teacher_encoders[teacher].tower.state_dict().items():
             assert torch.equal(value, expected[f"visual.{key}"])

@@ -34,9 +34,9 @@ def test_recorded_steps_are_the_same_steps(on_gpu: dict[str, Any], name: str) ->
     for recorded in (False, True):
         training = learner_for(on_gpu, method=options_for(name), cuda_graphs=recorded).begin(1)
         curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(12)])
-        assert (training.recorded is not None) == recorded
-        if training.recorded:
-            assert len(training.recorded.recordings) == 1
+        assert (training.captured is not None) == recorded
+        if training.captured:
+            assert len(training.captured.captures) == 1
         training.close()
     assert curves[0] == curves[1]
 
@@ -66,8 +66,8 @@ def test_groups_that_rest_have_recordings_of_their_own(on_gpu: dict[str, Any], o
     for recorded in (False, True):
         training = learner_for(on_gpu, method=method, cuda_graphs=recorded, steps=24).begin(0)
         curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(24)])
-        if training.recorded:
-            assert len(training.recorded.recordings) == 2
+        if training.captured:
+            assert len(training.captured.captures) == 2
         training.close()
     assert curves[0] == curves[1]
 
@@ -98,7 +98,7 @@ class Waiting(FineTune):
 
 def test_a_step_that_waits_is_refused_with_advice(on_gpu: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "waiting", Waiting)
-    with pytest.raises(RunError, match=r"cannot be recorded as a CUDA graph.*--cuda-graphs false"):
+    with pytest.raises(RunError, match=r"cannot be captured as a CUDA graph.*--cuda-graphs false"):
         learn(from_dict({**on_gpu, "method": {"name": "waiting"}}))
     out = f"{on_gpu['out']}-plain"
     assert learn(from_dict({**on_gpu, "method": {"name": "waiting"}, "cuda_graphs": False, "out": out}))["finished"]

@@ -22,6 +22,7 @@ from tasso.methods.finetune import FineTune
 from tasso.methods.tasso import Tasso
 from tasso.models.clip import Clip, FrozenImageEncoder
 from tasso.training import engine
+from tasso.training.checkpoints import save_checkpoint
 from tasso.training.engine import Plan, Training, choose_precision, cpu_has_bfloat16
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import read_tensors
@@ -122,7 +123,7 @@ def test_learning_rates_follow_the_cosine_after_the_warm_up(quick: dict[str, Any
     method = {**options_for("tasso"), "projector_lr": 0.02}
     training = learner_for(quick, method=method, steps=8, warmup=warmup).begin(0)
     rates: list[list[float]] = []
-    training.optimiser.register_step_pre_hook(lambda o, *_: rates.append([float(g["lr"]) for g in o.param_groups]))
+    training.optimizers[0].register_step_pre_hook(lambda o, *_: rates.append([float(g["lr"]) for g in o.param_groups]))
     advanced(training, 8)
     warmth = [min(1.0, (t + 1) / warmup) if warmup else 1.0 for t in range(8)]
     cosine = [(1 + math.cos(math.pi * t / 8)) / 2 for t in range(8)]
@@ -132,7 +133,7 @@ def test_learning_rates_follow_the_cosine_after_the_warm_up(quick: dict[str, Any
 
 def test_options_of_the_optimiser_arrive(quick: dict[str, Any]) -> None:
     def groups(**options: Any) -> list[tuple[float, float, tuple[float, float]]]:
-        settings = learner_for(quick, **options).begin(0).optimiser.param_groups
+        settings = learner_for(quick, **options).begin(0).optimizers[0].param_groups
         return [(g["lr"], g["weight_decay"], tuple(g["betas"])) for g in settings]
 
     assert groups() == [(1e-3, 5e-4, (0.9, 0.999))] * 2, "as the authors' code"
@@ -152,7 +153,7 @@ def test_resting_group_keeps_its_moments(quick: dict[str, Any]) -> None:
             group.name: copied({
                 f"{name}/{key}": value
                 for name, parameter in group.parameters.items()
-                for key, value in training.optimiser.state[parameter].items()
+                for key, value in training.optimizers[0].state[parameter].items()
             })
             for group in training.groups
         }  # fmt: skip
@@ -175,8 +176,8 @@ def test_teacher_is_the_model_of_the_task_before(quick: dict[str, Any]) -> None:
 
     def teacher() -> dict[str, Tensor]:
         assert isinstance(learner.method, Tasso)
-        assert learner.method.teacher is not None
-        return {f"visual.{name}": t for name, t in copied(learner.method.teacher.tower.state_dict()).items()}
+        tower = learner.method.teacher_encoders["previous"].tower
+        return {f"visual.{name}": t for name, t in copied(tower.state_dict()).items()}
 
     pretrained = copied(learner.clip.state("visual"))
     training = advanced(learner.begin(0), 3)
@@ -184,7 +185,7 @@ def test_teacher_is_the_model_of_the_task_before(quick: dict[str, Any]) -> None:
     training.close()
     learner.method.end_task()
     after_first = copied(learner.clip.state("visual"))
-    learner.folder.write_checkpoint(0, "dtd", after_first, {})
+    save_checkpoint(learner.clip, learner.method, learner.folder, 0, "dtd", {})
     training = learner.begin(1)
     assert same(teacher(), after_first)
     assert not same(after_first, pretrained)
@@ -193,7 +194,7 @@ def test_teacher_is_the_model_of_the_task_before(quick: dict[str, Any]) -> None:
 
 
 def test_reference_images_are_cropped_anew_in_every_step(quick: dict[str, Any]) -> None:
-    assert [(wanted.name, wanted.view) for wanted in Tasso().wants()] == [("reference", "train")]
+    assert [(request.name, request.view) for request in Tasso().image_requests()] == [("reference", "train")]
     stream = learner_for(quick, reference_batch_size=36).begin(0).streams["reference"]  # all of them in each step
     views = []
     for step in (0, 1):
@@ -229,7 +230,7 @@ def test_student_and_teacher_see_the_same_reference_pixels(
 
         monkeypatch.setattr(cls, name, spy)
 
-    watch(Clip, "_encode_own_images")
+    watch(Clip, "encode_images")
     watch(FrozenImageEncoder, "encode_images")
     training = learner_for(quick).begin(0)
     batches = [training.streams["reference"].batch(step).pixels for step in range(2)]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from bad_inputs import world
 from bad_inputs.case import carried_out
@@ -25,8 +25,7 @@ from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ModelError, RunError
 from tasso.files import write_atomically
-from tasso.methods import METHODS
-from tasso.methods.base import Batch, register
+from tasso.methods import METHODS, Batch, register
 from tasso.methods.finetune import FineTune
 from tasso.models.clip import Clip
 from tasso.training.checkpoints import save_checkpoint
@@ -288,7 +287,8 @@ def test_inf_and_nan_are_never_saved(
 
 
 def test_nan_in_the_state_of_a_method_is_not_saved(tiny_clip: Clip, tmp_path: Path) -> None:
-    method = SimpleNamespace(name="x", towers="none", lasting_state=lambda: {"experts": torch.tensor([1.0, torch.nan])})
+    state = nn.ParameterDict({"experts": nn.Parameter(torch.tensor([1.0, torch.nan]))})
+    method = SimpleNamespace(name="x", towers="none", state=state)
     with pytest.raises(ModelError, match="the weights: tensor 'method/experts' contains inf or NaN"):
         save_checkpoint(tiny_clip, cast(Any, method), RunFolder(tmp_path), 0, "dtd", {})
     assert not list(tmp_path.rglob("*.safetensors"))

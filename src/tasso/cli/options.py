@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tasso.cli.parser import Parser
 from tasso.config import SCOPES, RunConfig, from_dict, options_of
@@ -84,7 +84,7 @@ def parse_run_config(program: str, args: list[str]) -> RunConfig:
 
     The method is looked up first, so that its hyper-parameters are options too, with their types and help.
     """
-    from tasso.methods import METHODS
+    from tasso.methods import find_method, method_names
 
     files, args = _take_config_files([_long_method(arg) for arg in args])
     merged: dict[str, Any] = {}
@@ -93,10 +93,11 @@ def parse_run_config(program: str, args: list[str]) -> RunConfig:
     name = _method_name(args) or merged.get("method", {}).get("name") or DEFAULT_METHOD
     parser = Parser(program, "Learn a sequence of tasks. Every option may also stand in a YAML file (--config).")
     parser.add_argument("--config", type=Path | None, default=None, help="YAML file with options; repeatable")
-    parser.add_argument("--method.name", type=Literal[tuple(METHODS)], default=None, help=f"method [{DEFAULT_METHOD}]")
+    choices = f"{', '.join(method_names())} or package.module:Class [{DEFAULT_METHOD}]"
+    parser.add_argument("--method.name", type=str | None, default=None, help=choices)
     add_run_options(parser, "run")
-    if name in METHODS:
-        add_options(parser, METHODS[name], options_of(METHODS[name]), title=f"method {name}", prefix="method.")
+    cls = find_method(name)
+    add_options(parser, cls, options_of(cls), title=f"method {name}", prefix="method.")
     values = parser.parse(args)
     hyper_parameters = {key: value for key, value in values["method"].items() if value is not None}
     _merge(merged, {**given_options({**values, "method": None}, "run"), "method": hyper_parameters})

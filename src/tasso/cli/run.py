@@ -91,21 +91,21 @@ def metrics(args: list[str]) -> None:
 
 def methods(args: list[str]) -> None:
     """tasso methods"""
-    from tasso.methods import METHODS
-    from tasso.methods.describe import MEASURE, cost_in_words, describe
+    from tasso.methods import method_names
+    from tasso.methods.describe import MODEL, cost_in_words, describe
 
     parser = Parser("tasso methods", "What there is to choose from.")
     parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
     as_json = parser.parse(args)["json"]
-    facts_of = {name: describe(name) for name in METHODS}
+    facts_of = {name: describe(name) for name in method_names()}
     if as_json:
         print(json.dumps(facts_of, indent=1))
         return
     for name, facts in facts_of.items():
         print(f"{name}: {facts['summary']}")
-        for key in ("trains", "teachers", "wants", "source", "verified"):
+        for key in ("trains", "teachers", "images", "source", "verified"):
             print(f"  {key:<9} {facts[key]}")
-        print(f"  {'cost':<9} at {MEASURE}: {cost_in_words(facts['cost'])}")
+        print(f"  {'cost':<9} at {MODEL}: {cost_in_words(facts['cost'])}")
         print(
             f"  {'defaults':<9} "
             + ", ".join(f"--{key.replace('_', '-')} {v}" for key, v in facts["run_defaults"].items())

@@ -1,12 +1,23 @@
 """Options: how they are declared (`fields`), those of a run (`run`), and how own tasks are written (`task_specs`)."""
 
 from tasso.config.fields import SCOPES, Option, Scope, check_options, choices_of, coerce, option, options_of, require
-from tasso.config.run import OWN, PROTOCOLS, Protocol, RunConfig, Tracker, from_dict, read_templates, unwrap
+from tasso.config.run import (
+    OWN,
+    PROTOCOLS,
+    OptimizerName,
+    Protocol,
+    RunConfig,
+    Tracker,
+    from_dict,
+    read_templates,
+    unwrap,
+)
 
 __all__ = [
     "OWN",
     "PROTOCOLS",
     "SCOPES",
+    "OptimizerName",
     "Option",
     "Protocol",
     "RunConfig",

@@ -18,6 +18,7 @@ from tasso.errors import ConfigError
 
 Protocol = Literal["code", "paper"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
+OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
 
@@ -146,10 +147,16 @@ class RunConfig:
         None, unset="the method's", scope="optimisation", gt=0, commands=RUNS,
     )
     weight_decay: float | None = option(
-        "AdamW weight decay, on every trained parameter",
+        "weight decay, on every trained parameter",
         None, unset="the method's", scope="optimisation", ge=0, commands=RUNS,
     )
-    betas: tuple[float, float] = option("AdamW betas", (0.9, 0.999), scope="optimisation", ge=0, lt=1, commands=RUNS)
+    optimizer: OptimizerName = option(
+        "muon: for matrices, with adamw for all other parameters", "adamw", scope="optimisation", commands=RUNS
+    )
+    betas: tuple[float, float] = option(
+        "AdamW betas; the first is also the momentum of sgd",
+        (0.9, 0.999), scope="optimisation", ge=0, lt=1, commands=RUNS,
+    )
     warmup: int = option(
         "steps over which the learning rate rises linearly, on top of the cosine",
         0, scope="optimisation", ge=0, commands=RUNS,
@@ -169,7 +176,7 @@ class RunConfig:
         "auto", scope="machine", commands=f"{RUNS} bench",
     )
     cuda_graphs: bool = option(
-        "capture the training step as a CUDA graph once per task: the same numbers, fewer launches",
+        "capture the training step as a CUDA graph once per task, where the method allows it: fewer launches",
         True, scope="machine", identity=False, commands=f"{RUNS} bench extend",
     )
     eval_batch_size: int = option(

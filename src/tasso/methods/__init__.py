@@ -1,17 +1,21 @@
-"""What is optimised: one file a method, registered by name. Importing this package fills the table."""
+"""What is optimised: one file per method. Importing this package registers them."""
 
 from tasso.methods import finetune, gift, icarl, lwf, moe_adapters, snd, tasso, zscl  # noqa: F401  (each registers itself)
-from tasso.methods.base import METHODS, Batch, Extras, Group, Method, RunInfo, TaskInfo, Wanted, build_method, register
+from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, RunInfo, TaskInfo, Teacher
+from tasso.methods.registry import METHODS, build_method, find_method, method_names, register
 
 __all__ = [
     "METHODS",
     "Batch",
-    "Extras",
+    "Cost",
     "Group",
+    "ImageRequest",
     "Method",
     "RunInfo",
     "TaskInfo",
-    "Wanted",
+    "Teacher",
     "build_method",
+    "find_method",
+    "method_names",
     "register",
 ]

@@ -1,39 +1,38 @@
-"""The contract every method keeps, and the table of methods."""
+"""The contract that every method keeps."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from tasso.config import Protocol, check_options, coerce
+from tasso.config import check_options
 from tasso.data import ImageSet, Task
 from tasso.data.images import ImageBatch, Pixels, View
-from tasso.errors import ConfigError
-from tasso.models.clip import Clip, mean_of_templates, prompts
+from tasso.models.clip import Clip, FrozenImageEncoder, mean_of_templates, prompts
 from tasso.models.inference import Inference
 
 Towers = Literal["visual", "both", "none"]
+Teacher = Literal["previous", "pretrained"]
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The run that a method is part of, as the method sees it.
+    """The run that a method is part of.
 
     Attributes:
-        reference: the reference images, read when asked for.
+        reference: reads the reference images; None if the run has none.
         reference_names: class names of the reference images' data set.
         reference_texts: texts that the user gives for the reference images.
         templates: prompts of tasks that have none of their own.
-        tasks: all tasks that are to be learned, in their order.
-        seed: the run's.
-        folder: a place for files of the method's own.
+        tasks: all tasks of the sequence, in order.
+        seed: the run's seed.
+        folder: a folder for files of the method's own.
     """
 
     reference: Callable[[], Pixels] | None = None
@@ -47,18 +46,18 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The task at hand, as a method sees it.
+    """The current task.
 
     Attributes:
-        index: its place in the sequence, from 0.
+        index: its index in the sequence, from 0.
         name: its name.
         class_names: its classes, in the order of their labels.
         templates: prompts with `{}` for a class name.
-        seed: the run's.
-        steps: how many it is learned for.
+        seed: the run's seed.
+        steps: number of optimiser steps.
         train: its training images.
-        read: reads other images; the second argument says to people what they are.
-        seen: all tasks up to this one, in their order.
+        read: reads other images; the second argument names them on the progress bar.
+        tasks: all tasks up to and including this one, in order.
     """
 
     index: int
@@ -69,21 +68,21 @@ class TaskInfo:
     steps: int = 0
     train: Pixels | None = None
     read: Callable[[ImageSet, str], Pixels] | None = None
-    seen: tuple[Task, ...] = ()
+    tasks: tuple[Task, ...] = ()
 
     @property
     def earlier(self) -> tuple[Task, ...]:
         """The tasks learned before."""
-        return self.seen[:-1]
+        return self.tasks[:-1]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Images a method asks for beside the task's own.
+class ImageRequest:
+    """Images that a method asks for beside the task's own.
 
     Attributes:
-        name: `reference` are the run's reference images, `current` the task's training images once more; every other
-            name is one that the method's `extra_images` fills.
+        name: `reference`: the run's reference images; `current`: the task's training images once more; any other name
+            is filled by the method's `extra_images`.
         view: `train`: random crops; `eval`: as in evaluation.
         each_step: put them into every batch.
     """
@@ -95,11 +94,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees.
+    """The images of one step.
+
+    With several processes (world size W), `pixels` holds this process's B / W images and `labels` those of all B: see
+    `Method.gather`.
 
     Attributes:
-        task: the task's images and labels.
-        others: those that the method asked for, by name.
+        task: the task's images: pixels (B / W, 3, H, W), labels (B,).
+        others: the images that the method asked for, by name; the same shapes.
     """
 
     task: ImageBatch
@@ -109,7 +111,7 @@ class Batch:
         """The number-th of `count` equal parts, for gradient accumulation."""
         if count == 1:
             return self
-        others = {name: seen.chunk(number, count) for name, seen in self.others.items()}
+        others = {name: images.chunk(number, count) for name, images in self.others.items()}
         return Batch(self.task.chunk(number, count), others)
 
 
@@ -120,8 +122,8 @@ class Group:
     Attributes:
         name: one of the method's `group_names`.
         parameters: by name.
-        lr: learning rate; None is the run's.
-        weight_decay: None is the run's.
+        lr: learning rate; None: the run's.
+        weight_decay: None: the run's.
     """
 
     name: str
@@ -131,43 +133,52 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Extras:
-    """What a method costs beside the model and its gradients, in numbers (four bytes each in float32).
+class Cost:
+    """What a method adds to the model and its gradients, in numbers (four bytes each in float32).
 
     Attributes:
-        trained: of its own, trained beside the towers it declares.
-        held: teachers, anchors, averages: in memory while it trains.
-        kept: saved beside the model and needed to use it.
-        remark: what cannot be said in numbers.
+        trainable: trainable parameters beside the towers it declares.
+        training: held in memory while it trains: teachers, anchors, averages.
+        checkpoint: saved with the model and needed to use it.
+        note: what cannot be said in numbers.
     """
 
-    trained: int = 0
-    held: int = 0
-    kept: int = 0
-    remark: str = ""
+    trainable: int = 0
+    training: int = 0
+    checkpoint: int = 0
+    note: str = ""
 
 
 @dataclass
 class Method:
     """A way to learn one task after another. Dataclass fields are its hyper-parameters.
 
-    Life of a method: `attach` to the pretrained model. To learn: `begin_run`; for each task `begin_task`, then `loss`
-    and `after_step` for every step, then `end_task`. The teacher and everything else that follows from the model at
-    the start of the task is made in `begin_task`; what changes with the steps goes into `state_dict`, so that a
-    stopped run can go on; what later tasks or later users need beside the model goes into `lasting_state`. To use what
-    was learned: `load_lasting_state`, then `inference`.
+    Order of calls: `attach` with the pretrained model, `begin_run`, then for each task `begin_task`, `loss` and
+    `after_step` in every step, and `end_task`. To use what was learned: `attach`, then `inference`. Methods that
+    override `attach`, `begin_run`, `begin_task` or `end_task` call `super()` first.
+
+    State: what follows from the model at the start of a task (an anchor, class embeddings) is made in `begin_task` and
+    is a plain attribute; it is made again on resume. Everything else that a method must remember is in `state`, one
+    `nn.Module` of parameters and buffers (counters are integer buffers). It is moved to the model's device, saved
+    during a task so that a stopped run can go on, and saved as `end_task` leaves it with the model's checkpoint. So
+    what matters within a task only is made in `begin_task`, and `end_task` sets `state` to None; what lasts is made in
+    `attach`.
 
     Attributes:
-        name: what `--method` calls it; `register` sets it.
+        name: what `--method` calls it; set by the registry.
         title: its name in tables.
         summary: what it does, in a line.
         source: the paper or code that it follows.
         verified: against what it has been checked.
-        teachers: who teaches, in words.
-        group_names: what `groups` calls its groups.
+        group_names: names of its parameter groups.
         run_defaults: values of the run's own options where the user leaves them open.
         protocols: hyper-parameters that are None until a protocol is chosen.
-        plain_model: is the result a CLIP model like any other, which open_clip can load?
+        plain_model: whether the result is a CLIP model that open_clip can load.
+        cuda_graphs: whether `loss` may be captured as a CUDA graph. Python inside a captured step runs once: later
+            steps repeat its GPU kernels on new batches. So `loss` must not depend on Python values that change from
+            step to step, must do the same operations in every step and must not read values back from the GPU.
+        state: the method's own module, or None.
+        teacher_encoders: frozen image encoders of the declared `teachers`.
     """
 
     name: ClassVar[str]
@@ -175,118 +186,153 @@ class Method:
     summary: ClassVar[str]
     source: ClassVar[str]
     verified: ClassVar[str]
-    teachers: ClassVar[str] = "none"
     group_names: ClassVar[tuple[str, ...]] = ("encoder",)
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 5e-4}
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {"code": {}, "paper": {}}
     plain_model: ClassVar[bool] = True
+    cuda_graphs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_options(self)
         self.validate()
+        self.state: nn.Module | None = None
+        self.teacher_encoders: dict[Teacher, FrozenImageEncoder] = {}
+
+    # -- what it declares ------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Raise a ConfigError if hyper-parameters do not fit together; types and ranges are checked already."""
-
-    @property
-    def towers(self) -> Towers:
-        """Which towers it trains."""
-        return "visual"
-
-    @property
-    def whole_batch(self) -> bool:
-        """Is a batch more than the sum of its images? Then it cannot be learned in parts."""
-        return False
-
-    @property
-    def stand_in(self) -> str:
-        """Words that tables must show, when something stands in for what the method's authors use."""
-        return ""
-
-    def resolve_auto(self) -> None:
-        """Replace hyper-parameters that say `auto` by what that means on this machine."""
-
-    def wants(self) -> tuple[Wanted, ...]:
-        """Images beside the task's own."""
-        return ()
+        """Raise a ConfigError if a hyper-parameter is out of range; types have been checked."""
 
     def check(self, clip: Clip) -> None:
         """Raise a ConfigError if the hyper-parameters do not fit the model."""
 
-    def extras(self, clip: Clip) -> Extras:
-        """What it costs with this model, whose tensors may be without values."""
-        return Extras()
+    def resolve_auto(self) -> None:
+        """Replace hyper-parameters that are `auto` by what that means on this machine."""
+
+    @property
+    def towers(self) -> Towers:
+        """The towers that it trains."""
+        return "visual"
+
+    @property
+    def teachers(self) -> tuple[Teacher, ...]:
+        """Earlier models that teach: `previous`: the model before this task; `pretrained`: before all tasks."""
+        return ()
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether the loss compares images of a batch with each other; then gradients cannot be accumulated."""
+        return False
+
+    @property
+    def stand_in(self) -> str:
+        """A label that tables must show when something stands in for what the method's authors use."""
+        return ""
+
+    def image_requests(self) -> tuple[ImageRequest, ...]:
+        """Images beside the task's own."""
+        return ()
+
+    def cost(self, clip: Clip) -> Cost:
+        """What it costs with this model, whose tensors may be on the meta device. By default its teachers."""
+        return Cost(training=self.teacher_size(clip))
+
+    def teacher_size(self, clip: Clip) -> int:
+        """Parameters of its teachers."""
+        return len(self.teachers) * numel(clip.parameters_of("visual").values())
+
+    def hyper_parameters(self) -> dict[str, Any]:
+        """Name and hyper-parameters, as plain values."""
+        return {"name": self.name, **dataclasses.asdict(self)}
+
+    # -- run and task ----------------------------------------------------------------------------------------
 
     def attach(self, clip: Clip) -> None:
-        """Called first, with the pretrained model."""
+        """Called first, with the pretrained model. Persistent state is made here."""
         self.clip = clip
+        self.state = None
+        self.teacher_encoders = {}
+
+    def prepare_state(self, tasks: int, tensors: Mapping[str, Tensor]) -> None:
+        """Give `state` the shape it has in a checkpoint, before the checkpoint is loaded into it.
+
+        Needed only where the shape depends on the tasks learned. Afterwards names, shapes and types of all tensors are
+        checked, so this need not. Errors that it raises get the checkpoint's file name put in front.
+
+        Args:
+            tasks: how many tasks had been learned.
+            tensors: the checkpoint's tensors, by their names in `state`; they may be incomplete.
+        """
 
     def begin_run(self, run: RunInfo) -> None:
-        """Called once, before the first task or when a run goes on: the model is the pretrained one."""
+        """Called once, before the first task or when a run resumes: the model is the pretrained one."""
+        if "pretrained" in self.teachers:
+            self.teacher_encoders["pretrained"] = self.clip.frozen_image_encoder()
 
     def begin_task(self, task: TaskInfo) -> None:
-        """Get ready: the model is as the previous task left it. Every cross-entropy needs what is set here."""
+        """Prepare a task: the model is as the previous task left it.
+
+        Sets `task`, `scale` (the factor on cosines), `class_embeddings` (C, D) of the model as it is now (the
+        teacher's if the text tower is trained, else also the student's), `class_tokens` and the previous model's
+        encoder, if that teaches.
+        """
         self.task = task
         self.scale = self.clip.logit_scale
-        # Of the model as it is now: a teacher's texts if the text tower is trained, the student's own if it is not.
         self.class_embeddings = self.clip.class_embeddings(task.class_names, task.templates)
         self.class_tokens = self.clip.tokenise(prompts(task.class_names, task.templates))
+        if "previous" in self.teachers:
+            # In the first task the previous model is the pretrained one: one copy is enough.
+            first = self.teacher_encoders.get("pretrained") if task.index == 0 else None
+            self.teacher_encoders["previous"] = first or self.clip.frozen_image_encoder()
 
     def extra_images(self, task: TaskInfo) -> dict[str, ImageSet]:
-        """Sets of its own that it wants to see in this task, by the names in `wants`; after `begin_task`."""
+        """Image sets of its own for this task, by their names in `image_requests`; called after `begin_task`."""
         return {}
 
     def groups(self) -> list[Group]:
         """What is optimised in this task. By default the declared towers."""
         return [Group("encoder", self.clip.parameters_of(self.towers))]
 
+    def lr_factors(self, step: int, total: int) -> dict[str, float]:
+        """Factor on the learning rate of each group; a group with factor 0 is not updated in this step."""
+        return dict.fromkeys(self.group_names, cosine(step, total))
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Named terms (scalars, weights included); their sum is minimised.
+
+        Image encoders return features of this process's images; `gather` makes them those of the whole batch, which
+        `batch.task.labels` (B,) belong to.
+        """
+        raise NotImplementedError
+
+    def after_step(self, step: int) -> None:
+        """Called after every optimiser step, outside of a captured CUDA graph."""
+
+    def end_task(self) -> None:
+        """Finish a task: the model and `state` as this leaves them are saved, evaluated and passed on."""
+        self.teacher_encoders.pop("previous", None)
+
+    def release_images(self) -> None:
+        """Drop the task's images, after its checkpoint has been saved."""
+        self.task = dataclasses.replace(self.task, train=None, read=None)
+
+    def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
+        """How images are compared with classes, with the model as it is now. `tasks`: class names of each task."""
+        return Inference(self.clip)
+
+    # -- helpers for losses ----------------------------------------------------------------------------------
+
+    def gather(self, features: Tensor) -> Tensor:
+        """Features (B / W, D) of all W processes as one tensor (B, D); gradients flow back to this process's rows."""
+        return self.clip.distributed.gather(features)
+
     def class_texts(self) -> Tensor:
-        """The student's class embeddings: kept while the text tower rests, else encoded now, with gradient."""
+        """The student's class embeddings (C, D): cached while the text tower is frozen, else encoded with gradient."""
         return self.encode_classes(self.class_tokens) if self.towers == "both" else self.class_embeddings
 
     def encode_classes(self, tokens: Tensor) -> Tensor:
-        """One embedding a class from the tokens of all its prompts, with gradient."""
+        """Class embeddings (C, D) from the tokens (C · templates, length) of all prompts, with gradient."""
         return mean_of_templates(self.clip.encode_tokens(tokens), len(self.task.templates))
-
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Named terms, weights included: their sum is minimised."""
-        raise NotImplementedError
-
-    def lr_factors(self, step: int, total: int) -> dict[str, float]:
-        """Factor on the learning rate of each group; a group with factor 0 rests in this step."""
-        return dict.fromkeys(self.group_names, cosine(step, total))
-
-    def after_step(self, step: int) -> None:
-        """Called after the optimiser has moved."""
-
-    def end_task(self) -> None:
-        """Finish: what this leaves in the model is saved, tested and passed on."""
-
-    def leave_task(self) -> None:
-        """Let go of the task's images, after what lasts has been saved."""
-        self.task = dataclasses.replace(self.task, train=None, read=None)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Tensors that change with the steps of a task."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Put back what `state_dict` gave, after `begin_task`."""
-
-    def lasting_state(self) -> dict[str, Tensor]:
-        """Tensors beside the model that the next task needs, or whoever uses the result; after `end_task`."""
-        return {}
-
-    def load_lasting_state(self, state: Mapping[str, Tensor], where: str) -> None:
-        """Put back what `lasting_state` gave, after `attach`."""
-
-    def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
-        """How images are compared with classes, with the model as it is now. `tasks`: the run's class names."""
-        return Inference(self.clip)
-
-    def hyper_parameters(self) -> dict[str, Any]:
-        """Name and hyper-parameters, as plain values."""
-        return {"name": self.name, **dataclasses.asdict(self)}
 
 
 def cosine(step: int, total: int) -> float:
@@ -294,40 +340,6 @@ def cosine(step: int, total: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * step / total))
 
 
-def numbers(tensors: Mapping[str, Tensor]) -> int:
-    """How many numbers these are."""
-    return sum(tensor.numel() for tensor in tensors.values())
-
-
-METHODS: dict[str, type[Method]] = {}
-M = TypeVar("M", bound=type[Method])
-
-
-def register(name: str) -> Callable[[M], M]:
-    """Put a method into the table."""
-
-    def enter(cls: M) -> M:
-        cls.name = name
-        METHODS[name] = cls
-        return cls
-
-    return enter
-
-
-def build_method(options: Mapping[str, Any], protocol: Protocol = "code") -> Method:
-    """The method that `options` describe: its name and hyper-parameters; None is filled in from the protocol."""
-    options = dict(options)
-    name = options.pop("name", None)
-    if name not in METHODS:
-        raise ConfigError(f"method: no method {name!r}. There are: {', '.join(METHODS)}")
-    cls = METHODS[name]
-    known = [f.name for f in dataclasses.fields(cls)]
-    if unknown := sorted(set(options) - set(known)):
-        raise ConfigError(f"method.{unknown[0]}: {name} has no such option. Options: {', '.join(known) or 'none'}")
-    hints = typing.get_type_hints(cls)
-    options = {key: coerce(value, hints[key]) for key, value in options.items()}
-    filled = {key: value for key, value in cls.protocols[protocol].items() if options.get(key) is None}
-    try:
-        return cls(**{**options, **filled})
-    except ConfigError as error:
-        raise ConfigError(f"method.{error}") from None
+def numel(tensors: Iterable[Tensor]) -> int:
+    """Number of elements of all tensors together."""
+    return sum(tensor.numel() for tensor in tensors)

@@ -1,4 +1,4 @@
-"""What there is to know about each method, from the methods themselves."""
+"""The facts about each method, from the methods themselves."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ import open_clip
 import torch
 
 from tasso.data.images import Preprocess
-from tasso.methods.base import METHODS, numbers
+from tasso.methods.base import numel
+from tasso.methods.registry import find_method
 from tasso.models.clip import Clip, ModelSpec
 
 TRAINS = {"visual": "image tower", "both": "both towers", "none": "added modules only"}
-MEASURE = "ViT-B-16-quickgelu"
+TEACHERS = {"previous": "previous task's model", "pretrained": "pretrained model"}
+MODEL = "ViT-B-16-quickgelu"
 
 
 def describe(name: str) -> dict[str, Any]:
     """A method's facts; costs are those at ViT-B/16 with its default options."""
-    cls = METHODS[name]
+    cls = find_method(name)
     method = cls()
-    clip = _model_without_values()
-    extras, towers = method.extras(clip), numbers(clip.parameters_of(method.towers))
-    wants = ", ".join(wanted.name for wanted in method.wants()) or "nothing beside the task's images"
+    clip = _meta_model()
+    cost, towers = method.cost(clip), numel(clip.parameters_of(method.towers).values())
     return {
         "title": cls.title,
         "summary": cls.summary,
         "trains": TRAINS[method.towers],
-        "teachers": cls.teachers,
-        "wants": wants,
+        "teachers": " and ".join(TEACHERS[teacher] for teacher in method.teachers) or "none",
+        "images": ", ".join(request.name for request in method.image_requests()) or "none beside the task's",
         "cost": {
-            "trained_parameters": towers + extras.trained,
-            "own_parameters": extras.trained,
-            "held_while_training": extras.held,
-            "kept_beside_the_model": extras.kept,
-            "remark": extras.remark,
+            "trainable_parameters": towers + cost.trainable,
+            "own_parameters": cost.trainable,
+            "training": cost.training,
+            "checkpoint": cost.checkpoint,
+            "note": cost.note,
         },
         "run_defaults": dict(cls.run_defaults),
         "source": cls.source,
@@ -48,16 +49,13 @@ def describe(name: str) -> dict[str, Any]:
 
 def cost_in_words(cost: dict[str, Any]) -> str:
     """One line: parameters in millions, memory as float32."""
-    parts = [f"trains {_millions(cost['trained_parameters'])}"]
+    parts = [f"trains {_millions(cost['trainable_parameters'])}"]
     if cost["own_parameters"]:
         parts[0] += f" (of its own {_millions(cost['own_parameters'])})"
-    if cost["held_while_training"]:
-        held = cost["held_while_training"]
-        parts.append(f"holds {_millions(held)} more while training ({4 * held / 2**20:,.0f} MiB)")
-    if cost["kept_beside_the_model"]:
-        kept = cost["kept_beside_the_model"]
-        parts.append(f"keeps {_millions(kept)} beside the model ({4 * kept / 2**20:,.0f} MiB)")
-    return "; ".join(parts) + (f"; {cost['remark']}" if cost["remark"] else "")
+    for key, text in (("training", "more in memory while training"), ("checkpoint", "more in a checkpoint")):
+        if count := cost[key]:
+            parts.append(f"{_millions(count)} {text} ({4 * count / 2**20:,.0f} MiB)")
+    return "; ".join(parts) + (f"; {cost['note']}" if cost["note"] else "")
 
 
 def _millions(count: int) -> str:
@@ -65,11 +63,9 @@ def _millions(count: int) -> str:
 
 
 @cache
-def _model_without_values() -> Clip:
-    """ViT-B/16 with shapes only: nothing is loaded or computed."""
-    config = open_clip.get_model_config(MEASURE)
+def _meta_model() -> Clip:
+    """ViT-B/16 on the meta device: shapes only, nothing is loaded or computed."""
+    config = open_clip.get_model_config(MODEL)
     with torch.device("meta"):
         model = open_clip.CLIP(**config)
-    return Clip(
-        model, open_clip.get_tokenizer(MEASURE), Preprocess(224, (0, 0, 0), (1, 1, 1)), ModelSpec(MEASURE), config
-    )
+    return Clip(model, open_clip.get_tokenizer(MODEL), Preprocess(224, (0, 0, 0), (1, 1, 1)), ModelSpec(MODEL), config)

@@ -1,4 +1,4 @@
-"""What LwF, iCaRL, ZSCL and GIFT share: both towers learn, and a teacher's softened logits are matched both ways."""
+"""What LwF, iCaRL, ZSCL and GIFT share: both towers are trained, a teacher's softened logits are matched both ways."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class LogitDistillation(Method):
 
     # lr and no weight decay: the same code. Batches, steps, schedule and prompts are those of the common protocol.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 0.0}
+    cuda_graphs: ClassVar[bool] = True
 
     @property
     def towers(self) -> Towers:
@@ -33,11 +34,11 @@ class LogitDistillation(Method):
         return True  # the transposed logits compare the images of a batch with each other
 
     def task_loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy of the task's images with the student's class texts."""
+        """Cross-entropy of the task's image features (B, D) with the student's class texts."""
         return cross_entropy(features, self.class_texts(), labels, self.scale, self.label_smoothing)
 
     def distil(self, teacher: Tensor, student: Tensor, texts: Tensor) -> dict[str, Tensor]:
-        """Both directions, for images as both models see them and texts as the teacher sees them."""
+        """Both directions, for image features (B, D) of both models and text embeddings (N, D) of the teacher."""
         columns = self.scale * texts.mT
         forth, back = distillation_both_ways(teacher @ columns, student @ columns, self.temperature)
         return {"kd": self.weight * forth, "kd_transposed": self.weight * back}

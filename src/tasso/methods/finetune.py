@@ -1,4 +1,4 @@
-"""Continual fine-tuning: cross-entropy on each task in turn, nothing to hold the earlier ones."""
+"""Fine-tuning: cross-entropy on each task in turn, nothing against forgetting."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from tasso.config import option
-from tasso.methods.base import Batch, Method, Towers, register
+from tasso.methods.base import Batch, Method, Towers
 from tasso.methods.losses import cross_entropy
+from tasso.methods.registry import register
 
 
 @register("finetune")
 @dataclass
 class FineTune(Method):
-    """By default the image tower only: the same forward pass and step as TASSO's, less its two additions."""
+    """By default the image tower only: the forward pass and step of TASSO without its two additions."""
 
     trainable: Literal["visual", "both"] = option(
-        "what learns: visual (TASSO's ablation) or both (ZSCL's code)", "visual"
+        "towers that are trained: visual (TASSO's ablation) or both (ZSCL's code)", "visual"
     )
     label_smoothing: float = option("label smoothing: 0 (TASSO's ablation); ZSCL's code has 0.2", 0.0, ge=0, lt=1)
 
@@ -26,11 +27,12 @@ class FineTune(Method):
     summary: ClassVar[str] = "cross-entropy on each task in turn"
     source: ClassVar[str] = "the lower bound of every comparison"
     verified: ClassVar[str] = "equal to TASSO with both of its terms switched off"
+    cuda_graphs: ClassVar[bool] = True
 
     @property
     def towers(self) -> Towers:
         return self.trainable
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        features = self.clip.encode_images(batch.task.pixels)
+        features = self.gather(self.clip.encode_images(batch.task.pixels))
         return {"ce": cross_entropy(features, self.class_texts(), batch.task.labels, self.scale, self.label_smoothing)}

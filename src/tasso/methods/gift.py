@@ -1,4 +1,4 @@
-"""GIFT: the previous model teaches on synthetic images with their prompts; weights that matter there are held back.
+"""GIFT: the previous model teaches on synthetic images with their prompts; weights that matter there are anchored.
 
 L = CE + D(Lₜ, Lₛ) + D(Lₜᵀ, Lₛᵀ) + μ·ITA + λ·Σ F(θ − θ_start)², both towers. L are scaled cosines between the images
 and the prompts of a batch, for the student with its own texts. ITA is the cross-entropy of which belong together.
@@ -17,7 +17,7 @@ from torch import Tensor
 from tasso.config import option, unwrap
 from tasso.data import ImageSet
 from tasso.errors import ConfigError
-from tasso.methods.base import Batch, Extras, RunInfo, TaskInfo, Wanted, numbers, register
+from tasso.methods.base import Batch, Cost, ImageRequest, RunInfo, TaskInfo, Teacher, numel
 from tasso.methods.distillation import LogitDistillation
 from tasso.methods.losses import (
     alignment,
@@ -25,8 +25,9 @@ from tasso.methods.losses import (
     fisher_weights,
     matching_targets,
     weighted_shift,
-    with_known_gradient,
+    with_gradient,
 )
+from tasso.methods.registry import register
 from tasso.methods.synthetic import STAND_INS, Generator, Request, build_generator
 from tasso.models.clip import Clip, prompts
 from tasso.progress import progress
@@ -41,9 +42,9 @@ class Gift(LogitDistillation):
         "where images come from: diffusers (Stable Diffusion, as its authors), folder, atlas, retrieval", "diffusers"
     )
     generator_source: str | None = option(
-        "model of diffusers, or folder of images", None, unset="Stable Diffusion v1.5", content=True
+        "model of diffusers (default: Stable Diffusion v1.5), or folder of images", None
     )
-    images: int = option("synthetic images a task (code)", 1000, ge=1)
+    images: int = option("synthetic images per task (code)", 1000, ge=1)
     generation_steps: int = option("denoising steps of diffusers (code)", 50, ge=1)
     guidance: float = option("guidance of diffusers (its own default, which the code leaves as it is)", 7.5, ge=0)
     alignment: float = option("weight μ of each direction of the image–text alignment (code)", 0.25, ge=0)
@@ -53,31 +54,35 @@ class Gift(LogitDistillation):
     summary: ClassVar[str] = "distillation and alignment on synthetic pairs, with weights held where they matter"
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "each term and the consolidation against float64 re-computations; not against its code"
-    teachers: ClassVar[str] = "previous task's model"
 
     @property
     def stand_in(self) -> str:
         return STAND_INS.get(self.generator, "")
 
-    def wants(self) -> tuple[Wanted, ...]:
-        # Of the reference set only the class names, for prompts.
-        return Wanted("reference", each_step=False), Wanted("synthetic", "eval")
+    @property
+    def teachers(self) -> tuple[Teacher, ...]:
+        return ("previous",)
 
-    def extras(self, clip: Clip) -> Extras:
-        model, teacher = numbers(clip.parameters_of("both")), numbers(clip.parameters_of("visual"))
-        copies = 2 * (self.consolidation > 0)  # where the weights were, and how much each matters
+    def image_requests(self) -> tuple[ImageRequest, ...]:
+        # Of the reference set only the class names, for prompts.
+        return ImageRequest("reference", each_step=False), ImageRequest("synthetic", "eval")
+
+    def cost(self, clip: Clip) -> Cost:
+        copies = 2 * (self.consolidation > 0)  # the weights before the task, and the importance of each
         copies += self.generator == "retrieval"  # the pretrained model, for its texts
-        return Extras(held=teacher + copies * model, remark=f"{self.images:,} synthetic images a task")
+        training = self.teacher_size(clip) + copies * numel(clip.parameters_of("both").values())
+        return Cost(training=training, note=f"{self.images:,} synthetic images per task")
 
     def begin_run(self, run: RunInfo) -> None:
-        """Prompts of all tasks are known from the start, so all that can go wrong with them is found now."""
+        """Check the prompts of all tasks: they are known from the start."""
+        super().begin_run(run)
         # Retrieval compares texts as the pretrained model sees them, in every task and after every resume.
         self.pairs = self._generator(self.clip.copy() if self.generator == "retrieval" else self.clip)
         self.requests = [self._request(run, index) for index in range(len(run.tasks))]
         try:
             self.pairs.check(self.requests)
         except ConfigError as error:
-            raise _in_our_words(error) from None
+            raise _with_option_name(error) from None
 
     def _generator(self, clip: Clip) -> Generator:
         try:
@@ -90,7 +95,7 @@ class Gift(LogitDistillation):
                 encode_texts=clip.encode_texts,
             )
         except ConfigError as error:
-            raise _in_our_words(error) from None
+            raise _with_option_name(error) from None
 
     def _request(self, run: RunInfo, index: int) -> Request:
         """Images for task `index`: of classes learned before it and of those of the reference set."""
@@ -106,7 +111,6 @@ class Gift(LogitDistillation):
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
-        self.teacher = self.clip.frozen_image_encoder()
         self.weights: list[Tensor] = list(self.clip.parameters_of("both").values())
         self.before = [weight.detach().clone() for weight in self.weights] if self.consolidation else []
 
@@ -122,10 +126,12 @@ class Gift(LogitDistillation):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         pairs = batch.others["synthetic"]
-        features = self.clip.encode_images(batch.task.pixels)
-        images, texts = self.clip.encode_images(pairs.pixels), self.clip.encode_tokens(self.pair_tokens[pairs.labels])
+        features = self.gather(self.clip.encode_images(batch.task.pixels))
+        images = self.gather(self.clip.encode_images(pairs.pixels))
+        texts = self.clip.encode_tokens(self.pair_tokens[pairs.labels])
         student = self.scale * images @ texts.mT
-        teacher = self.scale * self.teacher.encode_images(pairs.pixels) @ self.teacher_texts[pairs.labels].mT
+        teacher_images = self.gather(self.teacher_encoders["previous"].encode_images(pairs.pixels))
+        teacher = self.scale * teacher_images @ self.teacher_texts[pairs.labels].mT
         forth, back = distillation_both_ways(teacher, student, self.temperature)
         aligned = alignment(student, matching_targets(pairs.labels), self.label_smoothing)
         return {
@@ -134,25 +140,25 @@ class Gift(LogitDistillation):
         }
 
     def _consolidated(self, kd: Tensor, aligned: Tensor) -> dict[str, Tensor]:
-        """Distillation and alignment, and the penalty on weights that matter to them."""
+        """Distillation and alignment, and the penalty on changes of weights that matter to them."""
         if not self.consolidation:
             return {"kd": kd, "alignment": aligned}
         gradients = torch.autograd.grad(kd + aligned, self.weights, materialize_grads=True)
         self.clip.distributed.all_reduce_mean(gradients)
         importance = fisher_weights(gradients)
         return {
-            # The gradients of both are known now: they travel with one of them and are not computed again.
-            "kd": with_known_gradient(kd, self.weights, gradients),
+            # The gradients of both have been computed: `kd` carries them, so that backward does not repeat it.
+            "kd": with_gradient(kd, self.weights, gradients),
             "alignment": aligned.detach(),
             "consolidation": weighted_shift(self.weights, self.before, importance, self.consolidation),
         }
 
     def end_task(self) -> None:
+        super().end_task()
         self.before = []
-        del self.teacher
 
 
-def _in_our_words(error: ConfigError) -> ConfigError:
-    """A generator's error under the names of our options."""
+def _with_option_name(error: ConfigError) -> ConfigError:
+    """A generator's error with the name of the method's option."""
     message = str(error)
     return ConfigError(("method.generator_" if message.startswith("source:") else "method.") + message)

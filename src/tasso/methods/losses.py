@@ -21,13 +21,13 @@ COSINE_MARGIN = 1e-6
 def cross_entropy(
     features: Tensor, class_embeddings: Tensor, labels: Tensor, scale: float, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Cross-entropy of scaled cosines between images and class texts. Both are made unit vectors here."""
+    """Cross-entropy of scaled cosines of features (B, D) with class texts (C, D), both normalised here; labels (B,)."""
     cosines = F.normalize(features, dim=-1) @ F.normalize(class_embeddings, dim=-1).mT
     return F.cross_entropy(scale * cosines, labels, label_smoothing=label_smoothing)
 
 
 def geodesic_distance(x: Tensor, y: Tensor, angle: Angle = "clamped") -> Tensor:
-    """Mean angle between the rows of x and y.
+    """Mean angle between the rows of x and y (B, D).
 
     `clamped` is the authors' arccosine of a cosine held within ±(1 − 1e-6): below 1.4e-3 rad it is flat, so that
     identical vectors get that value and no gradient. `exact` is 2·atan2(‖x−y‖, ‖x+y‖), right down to zero.
@@ -41,7 +41,7 @@ def geodesic_distance(x: Tensor, y: Tensor, angle: Angle = "clamped") -> Tensor:
 
 
 def squared_l2(x: Tensor, y: Tensor) -> Tensor:
-    """Mean squared distance between the unit vectors along x and y: 2 − 2·cosine."""
+    """Mean squared distance between the unit vectors along x and y (B, D): 2 − 2·cosine."""
     x, y = F.normalize(x, dim=-1, eps=DISTILLATION_EPS), F.normalize(y, dim=-1, eps=DISTILLATION_EPS)
     return (x - y).square().sum(-1).mean()
 
@@ -54,9 +54,9 @@ def distance(x: Tensor, y: Tensor, kind: Distance, angle: Angle = "clamped") -> 
 
 
 def teacher_preference(previous: Tensor, pretrained: Tensor, sharpness: float, threshold: float) -> Tensor:
-    """SnD: how much each reference image trusts the previous model, 0 … 1, from how far the two teachers are apart.
+    """SnD: weight (B,) of the previous model for each reference image, 0 … 1, from the distance of the two teachers.
 
-    An image on which they differ looks like one of the tasks learned since: there the previous model knows more.
+    An image on which they differ resembles the tasks learned since: there the previous model is the better teacher.
     """
     apart = torch.linalg.vector_norm(pretrained - previous, dim=-1)
     return torch.sigmoid(sharpness * (apart - threshold))
@@ -65,7 +65,7 @@ def teacher_preference(previous: Tensor, pretrained: Tensor, sharpness: float, t
 def selected_distances(
     student: Tensor, previous: Tensor, pretrained: Tensor, preference: Tensor, selection: Selection = "per_sample"
 ) -> tuple[Tensor, Tensor]:
-    """SnD: squared distances to the two teachers, weighted by the preference for each of them.
+    """SnD: squared distances to the two teachers (B, D), weighted by the preference (B,) for each of them.
 
     `per_sample` weighs every image by its own preference, as the paper means it. `batch_mean` weighs all of them by
     the mean preference: what the authors' code computes, since its two factors broadcast to a B × B matrix.
@@ -78,31 +78,31 @@ def selected_distances(
 
 
 def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """D(t, s) = T² · mean over rows of the cross-entropy of softmax(s/T) under softmax(t/T)."""
+    """D(t, s) = T² · mean over rows of the cross-entropy of softmax(s/T) under softmax(t/T); logits (B, N)."""
     targets = F.softmax(teacher / temperature, dim=-1)
     return temperature**2 * F.cross_entropy(student / temperature, targets)
 
 
 def distillation_both_ways(teacher: Tensor, student: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """D over the texts of each image, and over the images of each text (the transposed logits)."""
+    """D of logits (B, N) over the texts of each image, and over the images of each text (the transposed logits)."""
     forth = soft_cross_entropy(teacher, student, temperature)
     return forth, soft_cross_entropy(teacher.mT, student.mT, temperature)
 
 
 def matching_targets(prompts: Tensor) -> Tensor:
-    """GIFT: which images and texts of a batch belong together. Pairs of one prompt share their row evenly."""
+    """GIFT: targets (B, B) of which images and texts belong together, from prompt indices (B,); equal prompts share."""
     same = (prompts[:, None] == prompts[None, :]).float()
     return same / same.sum(-1, keepdim=True)
 
 
 def alignment(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """GIFT: cross-entropy of matching images and texts, in both directions."""
+    """GIFT: cross-entropy of matching images and texts (logits and targets (B, B)), in both directions."""
     forth = F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
     return forth + F.cross_entropy(logits.mT, targets, label_smoothing=label_smoothing)
 
 
-class _Known(torch.autograd.Function):
-    """A value whose gradients with respect to the parameters are known already."""
+class _PrecomputedGradient(torch.autograd.Function):
+    """A value whose gradients with respect to the parameters have been computed."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *parameters: Tensor) -> Tensor:
@@ -115,10 +115,10 @@ class _Known(torch.autograd.Function):
         return None, None, *scaled
 
 
-def with_known_gradient(value: Tensor, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
-    """`value`, which backward takes to have these gradients: a way to hand on what has been computed before."""
-    known: Tensor = _Known.apply(value.detach(), list(gradients), *parameters)
-    return known
+def with_gradient(value: Tensor, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """`value`, whose backward pass returns these gradients instead of computing them again."""
+    result: Tensor = _PrecomputedGradient.apply(value.detach(), list(gradients), *parameters)
+    return result
 
 
 def squared_shift(parameters: Sequence[Tensor], anchors: Sequence[Tensor], weight: float) -> Tensor:
@@ -127,20 +127,20 @@ def squared_shift(parameters: Sequence[Tensor], anchors: Sequence[Tensor], weigh
         shifts = torch._foreach_sub(list(parameters), list(anchors))
         value = weight * torch.stack(torch._foreach_norm(shifts)).square().sum()
         torch._foreach_mul_(shifts, 2 * weight)
-    return with_known_gradient(value, parameters, shifts)
+    return with_gradient(value, parameters, shifts)
 
 
 def fisher_weights(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """GIFT: g² / mean(g²), tensor by tensor: how much each weight matters to the loss that g belongs to."""
+    """GIFT: g² / mean(g²) per tensor: how much each weight matters to the loss that g belongs to."""
     squares = list(torch._foreach_mul(list(gradients), list(gradients)))
     means = list(torch._foreach_div(_sums(squares), [square.numel() for square in squares]))
-    # A tensor that matters nothing at all (its gradient is zero) is held by nothing.
+    # A tensor whose gradient is zero gets weight zero.
     torch._foreach_clamp_min_(means, torch.finfo(squares[0].dtype).tiny)
     return list(torch._foreach_div(squares, means))
 
 
 def _sums(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Of tensors without negative numbers, each on its own, in one launch."""
+    """Sum of each tensor, for tensors without negative entries, in one launch."""
     return list(torch._foreach_norm(list(tensors), 1))
 
 
@@ -153,4 +153,4 @@ def weighted_shift(
         pulls = torch._foreach_mul(shifts, list(importance))
         value = weight * torch.stack(_sums(torch._foreach_mul(pulls, shifts))).sum()
         torch._foreach_mul_(pulls, 2 * weight)
-    return with_known_gradient(value, parameters, pulls)
+    return with_gradient(value, parameters, pulls)

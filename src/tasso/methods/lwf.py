@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tasso.methods.base import Batch, Extras, TaskInfo, Wanted, numbers, register
+from tasso.methods.base import Batch, ImageRequest, Teacher
 from tasso.methods.distillation import LogitDistillation
-from tasso.models.clip import Clip
+from tasso.methods.registry import register
 
 
 @register("lwf")
@@ -25,26 +25,19 @@ class LearningWithoutForgetting(LogitDistillation):
     summary: ClassVar[str] = "distillation from the previous model on the new task's own images"
     source: ClassVar[str] = "ZSCL's code"
     verified: ClassVar[str] = "loss against a float64 re-computation; not against a run of ZSCL's code"
-    teachers: ClassVar[str] = "previous task's model"
 
-    def wants(self) -> tuple[Wanted, ...]:
-        return (Wanted("current", "eval"),)
+    @property
+    def teachers(self) -> tuple[Teacher, ...]:
+        return ("previous",)
 
-    def extras(self, clip: Clip) -> Extras:
-        return Extras(held=numbers(clip.parameters_of("visual")))
-
-    def begin_task(self, task: TaskInfo) -> None:
-        super().begin_task(task)
-        self.teacher = self.clip.frozen_image_encoder()
+    def image_requests(self) -> tuple[ImageRequest, ...]:
+        return (ImageRequest("current", "eval"),)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         current = batch.others["current"].pixels
-        features, student = self.clip.encode_together(batch.task.pixels, current)
-        teacher = self.teacher.encode_images(current)
+        features, student = map(self.gather, self.clip.encode_together(batch.task.pixels, current))
+        teacher = self.gather(self.teacher_encoders["previous"].encode_images(current))
         return {
             "ce": self.task_loss(features, batch.task.labels),
             **self.distil(teacher, student, self.class_embeddings),
         }
-
-    def end_task(self) -> None:
-        del self.teacher

@@ -1,7 +1,7 @@
-"""MoE-Adapters: CLIP stays as it is; small experts beside every MLP learn, and each task has its own router to them.
+"""MoE-Adapters: CLIP is frozen; small experts beside every MLP are trained, and each task has its own router to them.
 
-L = CE, both towers routed. The experts a task chose most are frozen after it. When the result is used, auto-encoders
-tell which task an image belongs to; one that none of them knows goes through plain CLIP.
+L = CE, both towers routed. The experts that a task chose most are frozen after it. At inference, auto-encoders tell
+which task an image belongs to; one that is unknown to all of them goes through plain CLIP.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasso.config import option, require, unwrap
 from tasso.errors import ConfigError, RunError
-from tasso.methods.base import Batch, Extras, Group, Method, RunInfo, TaskInfo, Towers, Wanted, register
+from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, RunInfo, TaskInfo, Towers
 from tasso.methods.losses import cross_entropy
-from tasso.methods.moe.adapters import PLAIN, Adapters, Design, find_sites, fitting
+from tasso.methods.moe.adapters import PLAIN, Adapters, Design, find_sites
 from tasso.methods.moe.experts import expert_shapes
 from tasso.methods.moe.features import ALEXNET_DIM, Kind, alexnet_file, load_alexnet
 from tasso.methods.moe.routed import RoutedInference
-from tasso.methods.moe.selector import Recipe, TaskSelector
+from tasso.methods.moe.selector import REFERENCE, Recipe, TaskSelector
+from tasso.methods.registry import register
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 
 log = logging.getLogger("tasso")
 
-COUNTED_TASKS = 8  # `extras` counts what is kept after the benchmark's eight tasks
-SELECTOR = "selector/"
+COUNTED_TASKS = 8  # `cost` counts what is saved after the benchmark's eight tasks
 
 
 @register("moe-adapters")
@@ -37,39 +37,36 @@ SELECTOR = "selector/"
 class MoEAdapters(Method):
     """Defaults: its authors' code for MTIL, except where the help says ours."""
 
-    experts: int = option("experts beside each block, two a task (code: 22 for 11 tasks; ours: 16 for 8)", 16, ge=1)
+    experts: int = option("experts of each block, two per task (code: 22 for 11 tasks; ours: 16 for 8)", 16, ge=1)
     hidden: int = option("width of an expert (code)", 64, ge=1)
-    top: int = option("experts that a sample goes through in each block (code)", 2, ge=1)
-    freeze: int = option("most chosen experts of each block that are frozen after a task (code)", 2, ge=0)
-    dropout: float = option("dropout inside an expert while it learns (code)", 0.1, ge=0, lt=1)
-    expert_scale: float = option("factor on what experts add (code)", 0.1)
+    top: int = option("experts per sample in each block (code)", 2, ge=1)
+    freeze: int = option("experts of each block that are frozen after a task, the most chosen first (code)", 2, ge=0)
+    dropout: float = option("dropout inside an expert while it is trained (code)", 0.1, ge=0, lt=1)
+    expert_scale: float = option("factor on the output of experts (code)", 0.1)
     label_smoothing: float = option("label smoothing of the cross-entropy (code)", 0.2, ge=0, lt=1)
     routing: Literal["per_sample", "per_batch"] = option(
-        "who shares a decision of the selector: nobody (ours), or a test batch, which tells it more than an image "
-        "does: that they come from one domain (code)",
+        "the selector decides per image (ours), or per test batch, which also tells it that the images are of one "
+        "domain (code)",
         "per_sample",
     )
     selector_features: Literal["auto", "alexnet", "clip"] = option(
-        "what the selector sees: ImageNet's AlexNet (code), pretrained CLIP (ours); auto: AlexNet where its weights "
+        "features of the selector: ImageNet's AlexNet (code), pretrained CLIP (ours); auto: AlexNet if its weights "
         "are in torch's cache",
         "auto",
     )
     threshold: float | None = option(
-        "error above which no task knows an image",
-        None,
-        unset="0.0655 with AlexNet (code), with CLIP the quantile",
-        ge=0,
+        "error above which an image is unknown; default: 0.0655 with AlexNet (code), with CLIP the quantile", None, ge=0
     )
     quantile: float = option(
-        "share of its own training images that an auto-encoder knows, with CLIP (ours)", 0.99, gt=0, le=1
+        "share of its own training images that are known to an auto-encoder, with CLIP (ours)", 0.99, gt=0, le=1
     )
     selector_hidden: int = option("width of an auto-encoder (code)", 100, ge=1)
-    selector_steps: int = option("steps that an auto-encoder learns (code)", 300, ge=1)
-    reference_steps: int = option("steps of the one that learns the reference images (code)", 1000, ge=1)
-    selector_batch_size: int = option("images a step of an auto-encoder (code)", 64, ge=1)
+    selector_steps: int = option("training steps of an auto-encoder (code)", 300, ge=1)
+    reference_steps: int = option("training steps of the one of the reference images (code)", 1000, ge=1)
+    selector_batch_size: int = option("batch size of an auto-encoder (code)", 64, ge=1)
 
     title: ClassVar[str] = "MoE-Adapters"
-    summary: ClassVar[str] = "frozen CLIP with experts beside every MLP, a router a task, and a task selector"
+    summary: ClassVar[str] = "frozen CLIP with experts beside every MLP, a router per task, and a task selector"
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = (
         "experts, routing and selector against slow re-computations; not against their code's runs"
@@ -80,6 +77,7 @@ class MoEAdapters(Method):
     # prompts: the common protocol.
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-3, "weight_decay": 0.0}
     plain_model: ClassVar[bool] = False
+    cuda_graphs: ClassVar[bool] = True
 
     def validate(self) -> None:
         require(self, "top", self.top <= self.experts, f"must lie in 1 … {self.experts} (experts)")
@@ -95,7 +93,7 @@ class MoEAdapters(Method):
 
     @property
     def _kind(self) -> Kind:
-        """What the selector of a run that begins here and now sees."""
+        """The features of the selector on this machine."""
         if self.selector_features == "auto":
             return "alexnet" if alexnet_file().is_file() else "clip"
         return self.selector_features
@@ -103,8 +101,8 @@ class MoEAdapters(Method):
     def resolve_auto(self) -> None:
         self.selector_features = self._kind
 
-    def wants(self) -> tuple[Wanted, ...]:
-        return (Wanted("reference", "eval", each_step=False),)
+    def image_requests(self) -> tuple[ImageRequest, ...]:
+        return (ImageRequest("reference", "eval", each_step=False),)
 
     def check(self, clip: Clip) -> None:
         find_sites(clip)
@@ -116,17 +114,17 @@ class MoEAdapters(Method):
         if self._kind == "alexnet":
             load_alexnet(alexnet_file())  # a damaged file is found now, not after the first task
 
-    def extras(self, clip: Clip) -> Extras:
+    def cost(self, clip: Clip) -> Cost:
         widths = [site.width for site in find_sites(clip)]
         shapes = [shape for width in widths for shape in expert_shapes(self.experts, self.hidden, width).values()]
         experts = sum(torch.Size(shape).numel() for shape in shapes)
         gates = sum(widths) * self.experts
         dim = ALEXNET_DIM if self._kind == "alexnet" else clip.dim
         coder = 2 * dim * self.selector_hidden + dim + self.selector_hidden
-        return Extras(
-            trained=experts + 2 * gates,  # gate and noise; later tasks train what is not frozen
-            kept=experts + COUNTED_TASKS * gates + (COUNTED_TASKS + 1) * coder,
-            remark=f"trained: first task; kept: after {COUNTED_TASKS} tasks, of which auto-encoders "
+        return Cost(
+            trainable=experts + 2 * gates,  # gate and noise; later tasks train what is not frozen
+            checkpoint=experts + COUNTED_TASKS * gates + (COUNTED_TASKS + 1) * coder,
+            note=f"trainable: first task; checkpoint: after {COUNTED_TASKS} tasks, of which auto-encoders "
             f"{(COUNTED_TASKS + 1) * coder:,}" + ("; and AlexNet itself" if self._kind == "alexnet" else ""),
         )
 
@@ -137,25 +135,40 @@ class MoEAdapters(Method):
         super().attach(clip)
         self.adapters = Adapters(clip, Design(self.experts, self.hidden, self.top, self.expert_scale, self.dropout))
         self.selector: TaskSelector | None = None
+        self.state = nn.ModuleDict({"adapters": self.adapters})
+
+    def prepare_state(self, tasks: int, tensors: Mapping[str, Tensor]) -> None:
+        if self._kind == "alexnet" and not alexnet_file().is_file():
+            raise RunError(
+                "the task selector of this run uses AlexNet's features, and its weights are not on this machine; put "
+                f"torchvision's file at {alexnet_file()}"
+            )
+        self.adapters.set_tasks(tasks)
+        self._new_selector().set_tasks(tasks, any(f".{REFERENCE}." in name for name in tensors))
+
+    def _new_selector(self) -> TaskSelector:
+        self.selector = TaskSelector(self.clip, self._kind, self._recipe, self.routing == "per_batch")
+        self.state = nn.ModuleDict({"adapters": self.adapters, "selector": self.selector})
+        return self.selector
 
     def begin_run(self, run: RunInfo) -> None:
+        super().begin_run(run)
         self.run = run
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
         if task.index == 0:
+            if self._kind == "clip" and not alexnet_file().is_file():
+                log.info("moe-adapters: no AlexNet at %s, so the task selector uses CLIP's embeddings", alexnet_file())
             self.adapters.draw(_generator(task, 0))
-            self.selector = self._new_selector()
+            self._new_selector()
         elif self.adapters.learned != task.index:
             raise RunError(f"task {task.name!r}: routers of {self.adapters.learned} tasks, not of {task.index}")
         self.adapters.begin_task()
         if not self.adapters.free:
-            log.warning("task %s: all experts are frozen, so only its router learns; more --method.experts", task.name)
-
-    def _new_selector(self) -> TaskSelector:
-        if self._kind == "clip" and not alexnet_file().is_file():
-            log.info("moe-adapters: no AlexNet at %s, so the task selector sees CLIP's embeddings", alexnet_file())
-        return TaskSelector(self.clip, self._kind, self._recipe, self.routing == "per_batch")
+            log.warning(
+                "task %s: all experts are frozen, so only its router is trained; see --method.experts", task.name
+            )
 
     @property
     def _recipe(self) -> Recipe:
@@ -165,15 +178,16 @@ class MoEAdapters(Method):
         return [Group("adapters", self.adapters.trained())]
 
     def class_texts(self) -> Tensor:
-        """Through the experts, which are also in the text tower."""
+        """Through the experts of the text tower."""
         return self.encode_classes(self.class_tokens)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         with self.adapters.learning():
-            features, texts = self.clip.encode_images(batch.task.pixels), self.class_texts()
+            features, texts = self.gather(self.clip.encode_images(batch.task.pixels)), self.class_texts()
         return {"ce": cross_entropy(features, texts, batch.task.labels, self.scale, self.label_smoothing)}
 
     def end_task(self) -> None:
+        super().end_task()
         self.adapters.end_task(self.freeze, self.clip.distributed)
         task, selector = self.task, unwrap(self.selector)
         if task.index == 0:
@@ -183,25 +197,6 @@ class MoEAdapters(Method):
             else:
                 log.info("moe-adapters: no reference images, so only the threshold tells what belongs to no task")
         selector.learn(task.index, unwrap(task.train), self.selector_steps, _generator(task, 2), task.name)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self.adapters.state()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self.adapters.load_state(state)
-
-    def lasting_state(self) -> dict[str, Tensor]:
-        selector = {f"{SELECTOR}{name}": tensor for name, tensor in unwrap(self.selector).lasting_state().items()}
-        return {"tasks": torch.tensor(self.adapters.learned), **self.adapters.lasting_state(), **selector}
-
-    def load_lasting_state(self, state: Mapping[str, Tensor], where: str) -> None:
-        tasks = int(fitting(state, "tasks", (), where))
-        own = {name.removeprefix(SELECTOR): tensor for name, tensor in state.items() if name.startswith(SELECTOR)}
-        selector = TaskSelector.from_lasting_state(
-            self.clip, own, tasks, self._recipe, self.routing == "per_batch", where
-        )
-        self.adapters.load_lasting_state(state, tasks, where)
-        self.selector = selector
 
     def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
         if self.selector is None or not self.adapters.learned:

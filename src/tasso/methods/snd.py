@@ -1,4 +1,4 @@
-"""SnD (Select and Distill): two teachers, and for every reference image a choice between them.
+"""SnD (Select and Distill): two teachers, weighted per reference image.
 
 L = CE + 9·mean(s·‖f − f_previous‖²) + 0.5·mean((1 − s)·‖f − f_pretrained‖²), image tower only.
 """
@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from tasso.config import option, unwrap
-from tasso.methods.base import Batch, Extras, Method, RunInfo, TaskInfo, Wanted, numbers, register
+from tasso.methods.base import Batch, Cost, ImageRequest, Method, Teacher
 from tasso.methods.losses import Selection, cross_entropy, selected_distances, teacher_preference
-from tasso.models.clip import Clip, FrozenImageEncoder
+from tasso.methods.registry import register
+from tasso.models.clip import Clip
 
 
 @register("snd")
@@ -32,7 +33,7 @@ class SelectAndDistill(Method):
     summary: ClassVar[str] = "distillation from the previous and the pretrained model, chosen image by image"
     source: ClassVar[str] = "its authors' code"
     verified: ClassVar[str] = "both selections against a float64 re-computation; not against a run of its authors' code"
-    teachers: ClassVar[str] = "previous task's model and the pretrained one"
+    cuda_graphs: ClassVar[bool] = True
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "code": {"selection": "batch_mean"},
         "paper": {"selection": "per_sample"},
@@ -42,26 +43,24 @@ class SelectAndDistill(Method):
     def whole_batch(self) -> bool:
         return self.selection == "batch_mean"
 
-    def wants(self) -> tuple[Wanted, ...]:
-        return (Wanted("reference"),)
+    @property
+    def teachers(self) -> tuple[Teacher, ...]:
+        return ("previous", "pretrained")
 
-    def extras(self, clip: Clip) -> Extras:
-        return Extras(held=2 * numbers(clip.parameters_of("visual")), remark="one teacher in the first task")
+    def image_requests(self) -> tuple[ImageRequest, ...]:
+        return (ImageRequest("reference"),)
 
-    def begin_run(self, run: RunInfo) -> None:
-        self.pretrained: FrozenImageEncoder = self.clip.frozen_image_encoder()
-
-    def begin_task(self, task: TaskInfo) -> None:
-        super().begin_task(task)
-        # In the first task both teachers are the pretrained model.
-        self.previous = self.clip.frozen_image_encoder() if task.index else self.pretrained
+    def cost(self, clip: Clip) -> Cost:
+        return Cost(training=self.teacher_size(clip), note="one teacher in the first task")
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         reference = batch.others["reference"].pixels
-        begun = [teacher.encode_async(reference) for teacher in dict.fromkeys((self.pretrained, self.previous))]
-        features, student = self.clip.encode_together(batch.task.pixels, reference)
-        taught = [wait() for wait in begun]
-        pretrained, previous = taught[0], taught[-1]  # one and the same in the first task
+        # Both teachers are the same encoder in the first task: it encodes once.
+        encoders = dict.fromkeys((self.teacher_encoders["pretrained"], self.teacher_encoders["previous"]))
+        pending = [encoder.encode_async(reference) for encoder in encoders]
+        features, student = map(self.gather, self.clip.encode_together(batch.task.pixels, reference))
+        targets = [self.gather(each.wait()) for each in pending]
+        pretrained, previous = targets[0], targets[-1]
         preference = teacher_preference(previous, pretrained, self.sharpness, self.threshold)
         old, new = selected_distances(student, previous, pretrained, preference, unwrap(self.selection))
         return {

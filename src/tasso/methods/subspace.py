@@ -11,7 +11,7 @@ Orthonormalisation = Literal["auto", "qr", "cholesky"]
 
 
 def orthonormal(A: Tensor, how: Orthonormalisation = "auto", fix_signs: bool = True) -> Tensor:
-    """Orthonormal columns that span the columns of A (d × r, r ≤ d), differentiable in A.
+    """Orthonormal columns (D, r) that span the columns of A (D, r), r ≤ D, differentiable in A.
 
     `qr` is the reduced QR decomposition; with `fix_signs` each column is turned so that R has a positive diagonal,
     which makes the decomposition unique. `cholesky` computes that same matrix from AᵀA = LLᵀ as A·L⁻ᵀ: matrix
@@ -30,26 +30,26 @@ def orthonormal(A: Tensor, how: Orthonormalisation = "auto", fix_signs: bool = T
 
 
 def spanning(vectors: Tensor, drawn: Tensor) -> Tensor:
-    """Orthonormal columns (d × r) that span as much of the vectors (n × d) as r columns can.
+    """Orthonormal columns (D, r) that span as much of the vectors (N, D) as r columns can.
 
     First come their right singular vectors, the largest singular value first, as far as the vectors are linearly
-    independent. If these are fewer than r, the columns of `drawn` (d × r) in the places that are left fill up, less
-    what the earlier ones span. Computed in float64, so that it does not matter who computes it.
+    independent. If these are fewer than r, the remaining columns are those of `drawn` (D, r), less what the earlier
+    ones span. Computed in float64, so that every device gives the same result.
     """
     exact, filling = vectors.double(), drawn.double()
     _, values, rows = torch.linalg.svd(exact, full_matrices=False)
-    # Embeddings are float32: what is smaller than their rounding is no direction of its own.
+    # Embeddings are float32: singular values below their rounding are noise.
     independent = int((values > values.max() * max(exact.shape) * torch.finfo(torch.float32).eps).sum())
-    kept = rows[: min(independent, drawn.shape[1])].mT
-    columns = orthonormal(torch.cat([kept, filling[:, kept.shape[1] :]], dim=1))
+    main = rows[: min(independent, drawn.shape[1])].mT
+    columns = orthonormal(torch.cat([main, filling[:, main.shape[1] :]], dim=1))
     return columns.to(drawn.dtype)
 
 
 def inside(features: Tensor, U: Tensor) -> Tensor:
-    """Coordinates Uᵀf in the subspace (n × r): the same lengths and angles as the projection UUᵀf."""
+    """Coordinates Uᵀf (B, r) of features (B, D) in the subspace: lengths and angles of the projection UUᵀf."""
     return features @ U
 
 
 def outside(features: Tensor, U: Tensor) -> Tensor:
-    """What the subspace leaves out: f − UUᵀf."""
+    """The rest f − UUᵀf (B, D) of features (B, D) outside the subspace."""
     return features - (features @ U) @ U.mT

@@ -14,10 +14,19 @@ from torch import Tensor, nn
 
 from tasso.config import option, require, unwrap
 from tasso.errors import ConfigError
-from tasso.methods.base import Batch, Extras, Group, Method, TaskInfo, Wanted, cosine, numbers, register
+from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, TaskInfo, Teacher, cosine
 from tasso.methods.losses import Angle, Distance, cross_entropy, distance
+from tasso.methods.registry import register
 from tasso.methods.subspace import Orthonormalisation, inside, orthonormal, outside, spanning
-from tasso.models.clip import Clip, FrozenImageEncoder
+from tasso.models.clip import Clip
+
+
+class Projector(nn.Module):
+    """The free matrix A (D, rank) that spans the task's subspace."""
+
+    def __init__(self, A: Tensor, trainable: bool) -> None:
+        super().__init__()
+        self.A = nn.Parameter(A, requires_grad=trainable)
 
 
 @register("tasso")
@@ -36,10 +45,14 @@ class Tasso(Method):
         "factor on cosines in the full CE; 0: the model's own (code); 1 (paper)", None, ge=0
     )
     subspace_scale: float | None = option("factor on cosines in the subspace CE: 10 (code), 1 (paper)", None, ge=0)
-    subspace_gradient: Literal["both", "projector"] = option("whom the subspace CE trains", "both")
+    subspace_gradient: Literal["both", "projector"] = option(
+        "what the subspace CE trains: both encoder and projector, or the projector only", "both"
+    )
     kd_trains_projector: bool = option("let the distillation train the projector too (code)", True)
-    train_projector: bool = option("learn the projector; false: it stays as it was drawn", True)
-    optimise: Literal["joint", "projector-first", "alternate"] = option("when encoder and projector move", "joint")
+    train_projector: bool = option("train the projector; false: it stays as it was drawn", True)
+    optimise: Literal["joint", "projector-first", "alternate"] = option(
+        "when encoder and projector are updated", "joint"
+    )
     projector_init: Literal["random", "texts"] = option(
         "A at the start of a task: random (code), or texts: the main directions of the task's class texts", "random"
     )
@@ -55,7 +68,7 @@ class Tasso(Method):
     summary: ClassVar[str] = "subspace cross-entropy and geodesic distillation in both subspaces"
     source: ClassVar[str] = "paper; defaults of its authors' single-GPU configuration"
     verified: ClassVar[str] = "losses and gradients against the authors' code in float64 (golden cases)"
-    teachers: ClassVar[str] = "previous task's model"
+    cuda_graphs: ClassVar[bool] = True
     group_names: ClassVar[tuple[str, ...]] = ("encoder", "projector")
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "code": {"angle": "clamped", "ce_scale": 0.0, "subspace_scale": 10.0},
@@ -64,49 +77,56 @@ class Tasso(Method):
     }
 
     def validate(self) -> None:
-        learns_projector = self.divides and self.train_projector
-        rule = "must be joint when there is no projector to learn"
-        require(self, "optimise", self.optimise == "joint" or learns_projector, rule)
+        rule = "must be joint when there is no projector to train"
+        require(self, "optimise", self.optimise == "joint" or self.trains_projector, rule)
 
     @property
     def distils(self) -> bool:
-        """Is there any distillation?"""
+        """Whether there is any distillation."""
         return self.beta > 0 and {self.kd_parallel, self.kd_perpendicular, self.kd_whole} != {"none"}
 
     @property
     def divides(self) -> bool:
-        """Is the subspace used at all?"""
+        """Whether the subspace is used at all."""
         divided = self.beta > 0 and {self.kd_parallel, self.kd_perpendicular} != {"none"}
         return self.alpha > 0 or divided
 
-    def wants(self) -> tuple[Wanted, ...]:
-        return (Wanted("reference"),) if self.distils else ()
+    @property
+    def trains_projector(self) -> bool:
+        """Whether there is a projector to train."""
+        return self.divides and self.train_projector
+
+    @property
+    def teachers(self) -> tuple[Teacher, ...]:
+        return ("previous",) if self.distils else ()
+
+    def image_requests(self) -> tuple[ImageRequest, ...]:
+        return (ImageRequest("reference"),) if self.distils else ()
 
     def check(self, clip: Clip) -> None:
         if self.divides and self.rank >= clip.dim:
             raise ConfigError(f"method.rank: must be below the embedding's length {clip.dim}, not {self.rank}")
 
-    def extras(self, clip: Clip) -> Extras:
-        projector = clip.dim * self.rank if self.divides and self.train_projector else 0
-        return Extras(trained=projector, held=numbers(clip.parameters_of("visual")) if self.distils else 0)
+    def cost(self, clip: Clip) -> Cost:
+        projector = clip.dim * self.rank if self.trains_projector else 0
+        return Cost(trainable=projector, training=self.teacher_size(clip))
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
         clip = self.clip
         self.scale = self.ce_scale or self.scale
-        self.teacher: FrozenImageEncoder | None = clip.frozen_image_encoder() if self.distils else None
         # Drawn on the CPU, so that a seed means the same projector on every device.
         generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
         A = self.init_std * torch.randn(clip.dim, self.rank, generator=generator)
         if self.projector_init == "texts":
             # As long as the drawn columns are on average, so that a learning rate means the same.
             A = self.init_std * clip.dim**0.5 * spanning(self.class_embeddings.detach().cpu(), A)
-        self.A = nn.Parameter(A.to(clip.device), requires_grad=self.train_projector)
+        self.state = self.projector = Projector(A.to(clip.device), self.train_projector)
 
     def groups(self) -> list[Group]:
         groups = super().groups()
-        if self.divides and self.train_projector:
-            groups.append(Group("projector", {"A": self.A}, self.projector_lr, self.projector_weight_decay))
+        if self.trains_projector:
+            groups.append(Group("projector", {"A": self.projector.A}, self.projector_lr, self.projector_weight_decay))
         return groups
 
     def lr_factors(self, step: int, total: int) -> dict[str, float]:
@@ -121,14 +141,15 @@ class Tasso(Method):
         return super().lr_factors(step, total)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        if self.teacher is None:
-            features, student, teacher = self.clip.encode_images(batch.task.pixels), None, None
-        else:  # one forward pass of the student over task and reference images
+        student = teacher = None
+        if self.distils:  # one forward pass of the student over task and reference images
             reference = batch.others["reference"].pixels
-            taught = self.teacher.encode_async(reference)
-            features, student = self.clip.encode_together(batch.task.pixels, reference)
-            teacher = taught()
-        # Some hundred tiny operations; the number of classes changes from task to task.
+            pending = self.teacher_encoders["previous"].encode_async(reference)
+            features, student = map(self.gather, self.clip.encode_together(batch.task.pixels, reference))
+            teacher = self.gather(pending.wait())
+        else:
+            features = self.gather(self.clip.encode_images(batch.task.pixels))
+        # About a hundred tiny operations; the number of classes changes from task to task.
         compute = self.clip.accelerated(Tasso._terms)
         terms: dict[str, Tensor] = compute(self, features, batch.task.labels, student, teacher)
         return terms
@@ -136,8 +157,8 @@ class Tasso(Method):
     def _terms(
         self, features: Tensor, labels: Tensor, student: Tensor | None, teacher: Tensor | None
     ) -> dict[str, Tensor]:
-        """The losses of embeddings: of the task's images, and of the reference images by both models."""
-        U = orthonormal(self.A, self.orthonormalisation, self.fix_signs) if self.divides else None
+        """Losses from features (B, D) of the task's images and (R, D) of the reference images, by both models."""
+        U = orthonormal(self.projector.A, self.orthonormalisation, self.fix_signs) if self.divides else None
         terms = {"ce": cross_entropy(features, self.class_embeddings, labels, self.scale)}
         if U is not None and self.alpha > 0:
             terms["subspace"] = self.alpha * self._subspace_loss(features, U, labels)
@@ -161,11 +182,5 @@ class Tasso(Method):
         return total
 
     def end_task(self) -> None:
-        self.teacher = None
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"A": self.A.detach()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            self.A.copy_(state["A"])
+        super().end_task()
+        self.state = None  # the next task has a projector of its own

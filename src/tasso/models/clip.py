@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tasso.data.images.transforms import Preprocess
-from tasso.distributed import SINGLE_PROCESS, Distributed
+from tasso.distributed import SINGLE_PROCESS
 from tasso.errors import ModelError
 from tasso.models.mixed_precision import Forward, autocast_forward, cast_weights
 from tasso.models.towers import embed_images, embed_tokens, without_padding
@@ -95,18 +95,14 @@ class Clip:
         return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Unit embeddings of normalised images; while training, of those of all processes that share a batch."""
-        features = self._encode_own_images(pixels)
-        return self.distributed.gather(features) if torch.is_grad_enabled() else features
-
-    def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit embeddings of two sets of images from one forward pass, for training."""
-        both = self._encode_own_images(torch.cat([first, second]))
-        return self.distributed.gather(both[: len(first)]), self.distributed.gather(both[len(first) :])
-
-    def _encode_own_images(self, pixels: Tensor) -> Tensor:
+        """Unit embeddings (B, D) of normalised images (B, 3, H, W); nothing is gathered from other processes."""
         compiled = self.compiled and torch.is_grad_enabled()
         return encode(embed_images, self.visual, pixels, self.precision, compiled)
+
+    def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit embeddings (B₁, D) and (B₂, D) of two batches of images from one forward pass."""
+        both = self.encode_images(torch.cat([first, second]))
+        return both[: len(first)], both[len(first) :]
 
     def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, compiled for dynamic shapes if the towers are compiled."""
@@ -114,7 +110,7 @@ class Clip:
 
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
-        return FrozenImageEncoder(self.visual, self.precision, self.compiled, self.distributed)
+        return FrozenImageEncoder(self.visual, self.precision, self.compiled)
 
     def copy(self) -> Clip:
         """A deep copy of the model with its current weights."""
@@ -192,43 +188,43 @@ class Clip:
 class FrozenImageEncoder:
     """An image tower that never changes."""
 
-    def __init__(
-        self,
-        tower: nn.Module,
-        precision: torch.dtype,
-        compiled: bool = False,
-        distributed: Distributed = SINGLE_PROCESS,
-    ) -> None:
+    def __init__(self, tower: nn.Module, precision: torch.dtype, compiled: bool = False) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
-        self.precision, self.compiled, self.distributed = precision, compiled, distributed
+        self.precision, self.compiled = precision, compiled
         self.stream: torch.cuda.Stream | None = None
         if precision != torch.float32:
             cast_weights(self.tower, precision)  # once, instead of by autocast in every step
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Unit embeddings of normalised images, without gradient; of those of all processes that share a batch."""
+        """Unit embeddings (B, D) of normalised images (B, 3, H, W), without gradient."""
         with torch.no_grad():
-            return self.distributed.gather(encode(embed_images, self.tower, pixels, self.precision, self.compiled))
+            return encode(embed_images, self.tower, pixels, self.precision, self.compiled)
 
-    def encode_async(self, pixels: Tensor) -> Callable[[], Tensor]:
-        """Start embedding beside what comes next on a GPU; call what is returned when the embeddings are needed."""
-        if not pixels.is_cuda or self.distributed.world_size > 1:  # processes talk to each other in one order
-            features = self.encode_images(pixels)
-            return lambda: features
-        main = torch.cuda.current_stream()
+    def encode_async(self, pixels: Tensor) -> PendingFeatures:
+        """As `encode_images`, on a side stream of the GPU: it overlaps with what is launched before `wait`."""
+        if not pixels.is_cuda:
+            return PendingFeatures(self.encode_images(pixels))
         if self.stream is None:
             self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side = self.stream
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
-            features = self.encode_images(pixels)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            return PendingFeatures(self.encode_images(pixels), self.stream)
 
-        def wait() -> Tensor:
-            main.wait_stream(side)
-            features.record_stream(main)  # else the side stream might write there before this one has read
-            return features
 
-        return wait
+@dataclass(frozen=True)
+class PendingFeatures:
+    """Embeddings that a side stream may still be computing."""
+
+    features: Tensor
+    stream: torch.cuda.Stream | None = None
+
+    def wait(self) -> Tensor:
+        """The embeddings (B, D), for use on the current stream."""
+        if self.stream is not None:
+            current = torch.cuda.current_stream()
+            current.wait_stream(self.stream)
+            self.features.record_stream(current)  # else the side stream might write there before this one has read
+        return self.features
 
 
 @cache

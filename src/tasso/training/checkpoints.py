@@ -1,9 +1,11 @@
-"""The model and the method's state after each task, saved and put back."""
+"""The model and the method's state after each task, saved and loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from torch import Tensor
 
 from tasso.errors import ConfigError, RunError
 from tasso.methods import Method, build_method
@@ -12,11 +14,11 @@ from tasso.models.inference import Inference
 from tasso.training.run_folder import RunFolder
 
 WEIGHTS = "the weights"  # in messages
-METHOD_PREFIX = "method/"  # of a method's own tensors in a checkpoint; all others are the model's
+METHOD_PREFIX = "method/"  # of the tensors of a method's state in a checkpoint; all others are the model's
 
 
 def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str, Inference]:
-    """Put a checkpoint of a run, the newest by default, into the pretrained model.
+    """Load a checkpoint of a run, the newest by default, into the pretrained model.
 
     Returns the name of the task after which it was saved, and how it compares images with classes.
     """
@@ -46,32 +48,73 @@ def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
 
 
 def save_checkpoint(
-    clip: Clip, method: Method, folder: RunFolder, index: int, name: str, about: Mapping[str, Any]
+    clip: Clip, method: Method, folder: RunFolder, index: int, name: str, metadata: Mapping[str, Any]
 ) -> None:
     """Save model and method as they are after task `index`. Raises a ModelError if they contain inf or NaN."""
-    lasting = {f"{METHOD_PREFIX}{key}": tensor for key, tensor in method.lasting_state().items()}
-    tensors = clip.state(method.towers) | lasting
+    tensors = clip.state(method.towers) | method_tensors(method)
     check_finite(tensors, WEIGHTS)
-    folder.write_checkpoint(index, name, tensors, {**about, "task": name, "method": method.name})
+    folder.write_checkpoint(index, name, tensors, {**metadata, "task": name, "method": method.name})
 
 
 def restore_checkpoint(clip: Clip, method: Method, folder: RunFolder, index: int, name: str) -> dict[str, Any]:
-    """Model and method as task `index` left them; returns what was measured then."""
+    """Load model and method as task `index` left them; returns the metadata saved with them."""
     file = folder.checkpoint_file(index, name)
     loaded = folder.read_checkpoint(index, name)
     if loaded is None:
         raise RunError(f"{file} is missing, so the run cannot go on; use --overwrite to start afresh")
-    tensors, about = loaded
-    # Checkpoints of earlier versions do not tell their method.
-    told = {"task": about.get("task", name), "method": about.pop("method", method.name)}
+    tensors, metadata = loaded
     for key, expected in (("task", name), ("method", method.name)):
-        if told[key] != expected:
+        if (found := metadata.get(key)) != expected:
             raise RunError(
-                f"{file}: this is the model of {key} {told[key]!r}, not of {expected!r}; was it copied from elsewhere?"
+                f"{file}: this is the model of {key} {found!r}, not of {expected!r}; was it copied from elsewhere?"
             )
-    lasting = {key.removeprefix(METHOD_PREFIX): t for key, t in tensors.items() if key.startswith(METHOD_PREFIX)}
+    del metadata["method"]
     clip.load_state({key: t for key, t in tensors.items() if not key.startswith(METHOD_PREFIX)}, str(file))
     if missing := [key for key in clip.state(method.towers) if key not in tensors]:
         raise RunError(f"{file}: incomplete, {missing[0]!r} is missing; use --overwrite to start afresh")
-    method.load_lasting_state(lasting, str(file))
-    return about
+    load_method(method, index + 1, part(tensors, METHOD_PREFIX), str(file))
+    return metadata
+
+
+# -- the state of a method -----------------------------------------------------------------------------------------
+
+
+def method_tensors(method: Method) -> dict[str, Tensor]:
+    """The tensors of a method's state, as they are called in files."""
+    state = method.state.state_dict() if method.state is not None else {}
+    return {f"{METHOD_PREFIX}{name}": tensor for name, tensor in state.items()}
+
+
+def load_method(method: Method, tasks: int, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Load the state that a method had after this many tasks; errors name the file and the tensor."""
+    try:
+        method.prepare_state(tasks, tensors)
+    except RunError as error:
+        raise RunError(f"{where}: {error}") from None
+    found = {f"{METHOD_PREFIX}{name}": tensor for name, tensor in tensors.items()}
+    check_tensors(found, method_tensors(method), where, f"not a checkpoint of {method.name} with these options")
+    check_finite(found, where)
+    copy_into_state(method, tensors)
+
+
+def copy_into_state(method: Method, tensors: Mapping[str, Tensor]) -> None:
+    """Load tensors that have been checked, on the model's device."""
+    if method.state is not None:
+        method.state.to(method.clip.device).load_state_dict(dict(tensors))
+
+
+def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str, advice: str) -> None:
+    """Names, shapes and types are those expected; else a RunError names the first tensor that is not."""
+    for name, tensor in expected.items():
+        if name not in found:
+            raise RunError(f"{where}: incomplete, {name!r} is missing; {advice}")
+        if found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+            shapes = [f"{tuple(t.shape)} of {t.dtype}" for t in (found[name], tensor)]
+            raise RunError(f"{where}: {name!r} has shape {shapes[0]} instead of {shapes[1]}; {advice}")
+    if unknown := [name for name in found if name not in expected]:
+        raise RunError(f"{where}: {unknown[0]!r} does not belong here; {advice}")
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

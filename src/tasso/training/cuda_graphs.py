@@ -1,8 +1,9 @@
-"""A training step recorded once on CUDA and replayed: one launch in the place of thousands.
+"""A training step captured once as a CUDA graph and replayed: one launch instead of thousands.
 
-Small models spend their time on launches, not on arithmetic. A recording does the same kernels in the same order on the
-same addresses, so that the numbers are those of the step it was made from. What goes into a step must lie in the same
-place each time: batches are copied into the first one's tensors.
+Small models spend their time on kernel launches, not on arithmetic. A replay runs the same kernels in the same order on
+the same addresses, so its results are those of the captured step on new inputs. The inputs of a step must be at the
+same addresses each time: batches are copied into the tensors of the captured one. Python does not run in a replay, so a
+method must allow this with `cuda_graphs = True`.
 """
 
 from __future__ import annotations
@@ -19,81 +20,82 @@ from tasso.methods import Batch
 
 Terms = dict[str, Tensor]
 Kind = frozenset[str]  # names of the groups that rest in a step
-WARM_UP = 3  # steps that are done as usual first: libraries make their workspaces, the optimiser its state
+WARM_UP = 3  # eager steps before the capture: libraries allocate workspaces, the optimiser its state
 
 
 @dataclass
-class Recording:
-    """A graph, where it reads its batch, and where it leaves its losses."""
+class Capture:
+    """A graph, the batch that it reads, and the losses that it writes."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
     terms: Terms
 
 
-class RecordedStep:
+class CapturedStep:
     """Calls `step(batch, kind)`; from the fourth call of a kind on, replays what it did.
 
-    A step of one kind must do the same operations each time, on batches of one shape, and wait for nothing.
+    A step of one kind must do the same operations each time, on batches of one shape, and must not wait for the device.
     """
 
     def __init__(self, step: Callable[[Batch, Kind], Terms]) -> None:
         self.step = step
         self.stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.calls: dict[Kind, int] = {}
-        self.recordings: dict[Kind, Recording] = {}
+        self.captures: dict[Kind, Capture] = {}
 
     def __call__(self, batch: Batch, kind: Kind) -> Terms:
-        if recording := self.recordings.get(kind):
-            copy_into(recording.batch, batch)
-            recording.graph.replay()
-            return {name: term.clone() for name, term in recording.terms.items()}
+        if capture := self.captures.get(kind):
+            copy_into(capture.batch, batch)
+            capture.graph.replay()
+            return {name: term.clone() for name, term in capture.terms.items()}
         self.calls[kind] = self.calls.get(kind, 0) + 1
         if self.calls[kind] > WARM_UP:
-            self.recordings[kind] = self._record(batch, kind)
+            self.captures[kind] = self._capture(batch, kind)
             return self(batch, kind)
-        return self._aside(batch, kind)
+        return self._eager(batch, kind)
 
-    def _aside(self, batch: Batch, kind: Kind) -> Terms:
-        """As usual, but on another stream than the default one, which cannot be recorded."""
+    def _eager(self, batch: Batch, kind: Kind) -> Terms:
+        """A usual step, on a side stream: the default stream cannot be captured."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             terms = self.step(batch, kind)
         torch.cuda.current_stream().wait_stream(self.stream)
         return terms
 
-    def _record(self, batch: Batch, kind: Kind) -> Recording:
+    def _capture(self, batch: Batch, kind: Kind) -> Capture:
         static = own_copy(batch)
         graph = torch.cuda.CUDAGraph()
         try:
-            # Only this thread is recorded: others go on reading images meanwhile.
+            # Only this thread is captured: others go on reading images meanwhile.
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 terms = self.step(static, kind)
         except RuntimeError as error:
-            # After this the device's streams and random numbers are in disorder, so it cannot simply go on.
+            # After this the device's streams and random state are undefined, so the run cannot continue.
             raise RunError(
-                f"the training step cannot be recorded as a CUDA graph, because it waits for the device or computes on "
+                f"the training step cannot be captured as a CUDA graph, because it waits for the device or computes on "
                 f"another one ({str(error).splitlines()[0]}). --cuda-graphs false runs it step by step"
             ) from None
-        return Recording(graph, static, terms)
+        return Capture(graph, static, terms)
 
     def close(self) -> None:
-        """Let go of the recordings and their memory."""
-        self.recordings.clear()
+        """Release the graphs and their memory."""
+        self.captures.clear()
 
 
 def own_copy(batch: Batch) -> Batch:
     """A batch of the same shape whose tensors nobody else writes to."""
 
-    def fixed(seen: ImageBatch) -> ImageBatch:
-        return ImageBatch(seen.pixels.clone(), seen.labels.clone(), seen.indices.clone())
+    def static(images: ImageBatch) -> ImageBatch:
+        return ImageBatch(images.pixels.clone(), images.labels.clone(), images.indices.clone())
 
-    return Batch(fixed(batch.task), {name: fixed(seen) for name, seen in batch.others.items()})
+    return Batch(static(batch.task), {name: static(images) for name, images in batch.others.items()})
 
 
 def copy_into(static: Batch, batch: Batch) -> None:
-    """Put a batch where a recording reads it."""
-    for target, seen in ((static.task, batch.task), *((static.others[n], seen) for n, seen in batch.others.items())):
-        target.pixels.copy_(seen.pixels)
-        target.labels.copy_(seen.labels)
-        target.indices.copy_(seen.indices)
+    """Copy a batch to where a capture reads it."""
+    pairs = [(static.task, batch.task), *((static.others[name], images) for name, images in batch.others.items())]
+    for target, images in pairs:
+        target.pixels.copy_(images.pixels)
+        target.labels.copy_(images.labels)
+        target.indices.copy_(images.indices)

@@ -1,4 +1,4 @@
-"""Learns one task: precision, optimiser, schedule, accumulation. Knows nothing of what a method does inside."""
+"""Trains one task: precision, optimiser, schedule, accumulation. Independent of what a method computes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tasso.config import Protocol
+from tasso.config import OptimizerName, Protocol
 from tasso.data.images import Stream
 from tasso.errors import ConfigError, RunError
 from tasso.methods import Batch, Method
 from tasso.models.clip import Clip, check_finite
-from tasso.training.cuda_graphs import RecordedStep
+from tasso.training.checkpoints import METHOD_PREFIX, check_tensors, copy_into_state, method_tensors, part
+from tasso.training.cuda_graphs import CapturedStep
+from tasso.training.optimizers import (
+    CAPTURABLE,
+    build_optimizers,
+    expected_state,
+    load_optimizer_state,
+    optimizer_state,
+)
+
+MODEL, OPTIMIZER = "model/", "optimizer/"  # prefixes of tensors in a resume state
+CAPTURE_DEVICES = ("cuda",)
+ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
 @dataclass(frozen=True)
@@ -32,10 +44,11 @@ class Plan:
     warmup: int = 0
     accumulate: int = 1
     cuda_graphs: bool = True
+    optimizer: OptimizerName = "adamw"
 
 
 def planned_steps(rule: Protocol, images: int, batch_size: int) -> int:
-    """Steps a task. E is the number of full batches in the training set.
+    """Steps per task. E is the number of full batches in the training set.
 
     `code`: T = min(10E, max(1000, 2E)), so a very large set is seen twice. `paper`: 1000 steps or 10 epochs,
     whichever comes first.
@@ -46,7 +59,7 @@ def planned_steps(rule: Protocol, images: int, batch_size: int) -> int:
 
 def choose_device(device: str) -> torch.device:
     """The device that `auto` means, or the one asked for, if it is there."""
-    own = os.environ.get("LOCAL_RANK")  # torchrun starts one process for each GPU
+    own = os.environ.get("LOCAL_RANK")  # torchrun starts one process per GPU
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and own is not None:
@@ -73,52 +86,58 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
 
 @cache
 def cpu_has_bfloat16() -> bool:
-    """On some CPUs a bfloat16 product ends the process with an illegal instruction: let another process try."""
+    """On some CPUs a bfloat16 product ends the process with an illegal instruction: another process tries it."""
     attempt = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); assert float((x @ x).sum()) == 64**3"
     return subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 0
 
 
+def check_optimizer(optimizer: OptimizerName, device: torch.device) -> None:
+    """Raise a ConfigError if the optimiser cannot run on this device."""
+    if optimizer == "muon" and device.type == "cpu" and not cpu_has_bfloat16():
+        raise ConfigError("optimizer: muon computes bfloat16 products, which fail on this CPU; use adamw or sgd")
+
+
 def peak_memory(device: torch.device) -> int:
-    """Bytes at the highest point: of the GPU since the last reset, or of the process on a CPU."""
+    """Peak memory in bytes: of the GPU since the last reset, or of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Training:
-    """One task being learned, step by step. `method.begin_task` has been called."""
+    """One task being trained, step by step. `method.begin_task` has been called."""
 
     def __init__(self, clip: Clip, method: Method, streams: Mapping[str, Stream], plan: Plan) -> None:
-        """`streams` has the task's own images under "task" and those the method wants under their names."""
+        """`streams`: the task's own images under "task", and those that the method requests under their names."""
         self.clip, self.method, self.streams, self.plan = clip, method, dict(streams), plan
         self.step = 0
+        if method.state is not None:
+            method.state.to(clip.device)
         self.groups = method.groups()
         clip.model.requires_grad_(False)
         for group in self.groups:
             for parameter in group.parameters.values():
                 parameter.requires_grad_(True)
         clip.visual.train()
-        recorded = plan.cuda_graphs and clip.device.type == "cuda" and clip.distributed.world_size == 1
-        self.recorded: RecordedStep | None = RecordedStep(self._compute) if recorded else None
-        self.peak_lr = [plan.lr if group.lr is None else group.lr for group in self.groups]
-        self.optimiser = torch.optim.AdamW(
-            [
-                {
-                    "params": list(group.parameters.values()),
-                    # A recorded step reads its learning rates from where they were: they are tensors then.
-                    "lr": torch.tensor(peak, device=clip.device) if self.recorded else peak,
-                    "weight_decay": plan.weight_decay if group.weight_decay is None else group.weight_decay,
-                }
-                for group, peak in zip(self.groups, self.peak_lr, strict=True)
-            ],
-            betas=plan.betas,
-            fused=True,
-            capturable=self.recorded is not None,
-        )
+        allowed = plan.cuda_graphs and method.cuda_graphs and plan.optimizer in CAPTURABLE
+        captures = allowed and clip.device.type in CAPTURE_DEVICES and clip.distributed.world_size == 1
+        self.captured: CapturedStep | None = CapturedStep(self._compute) if captures else None
+        settings = []
+        for group in self.groups:
+            peak = plan.lr if group.lr is None else group.lr
+            settings.append({
+                "params": list(group.parameters.values()),
+                "name": group.name,
+                "peak_lr": peak,
+                # A captured step reads its learning rates from where they were: they are tensors then.
+                "lr": torch.tensor(peak, device=clip.device) if captures else peak,
+                "weight_decay": plan.weight_decay if group.weight_decay is None else group.weight_decay,
+            })  # fmt: skip
+        self.optimizers = build_optimizers(plan.optimizer, settings, plan.betas, capturable=captures)
 
     @property
     def trainable_parameters(self) -> int:
-        """How many numbers this task may change."""
+        """Number of trainable parameters in this task."""
         return sum(p.numel() for group in self.groups for p in group.parameters.values())
 
     @property
@@ -127,118 +146,108 @@ class Training:
         return sum(stream.batch_size for stream in self.streams.values())
 
     def batch(self) -> Batch:
-        """What the step at hand sees."""
-        seen = {name: stream.batch(self.step) for name, stream in self.streams.items()}
-        return Batch(seen.pop("task"), seen)
+        """The batch of the current step."""
+        images = {name: stream.batch(self.step) for name, stream in self.streams.items()}
+        return Batch(images.pop("task"), images)
 
     def advance(self) -> dict[str, Tensor]:
         """One optimiser step. The returned terms stay on the device: reading them waits for it."""
         batch = self.batch()
         resting = self._set_learning_rates()
-        terms = self.recorded(batch, resting) if self.recorded else self._compute(batch, resting)
+        terms = self.captured(batch, resting) if self.captured else self._compute(batch, resting)
         self.method.after_step(self.step)
         self.step += 1
         return terms
 
     def _compute(self, batch: Batch, resting: frozenset[str]) -> dict[str, Tensor]:
-        """What happens on the device: losses, gradients, and a move of all groups but the resting ones."""
-        self.optimiser.zero_grad(set_to_none=True)
+        """What runs on the device: losses, gradients, and an update of all groups but the resting ones."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
-        for part in range(self.plan.accumulate):
-            terms = self.method.loss(batch.chunk(part, self.plan.accumulate))
+        for chunk in range(self.plan.accumulate):
+            terms = self.method.loss(batch.chunk(chunk, self.plan.accumulate))
             (torch.stack(list(terms.values())).sum() / self.plan.accumulate).backward()  # type: ignore[no-untyped-call]
             for name, term in terms.items():
                 totals[name] = totals.get(name, 0) + term.detach() / self.plan.accumulate
-        trained = [p.grad for group in self.groups for p in group.parameters.values() if p.grad is not None]
-        self.clip.distributed.all_reduce_mean(trained)
+        gradients = [p.grad for group in self.groups for p in group.parameters.values() if p.grad is not None]
+        self.clip.distributed.all_reduce_mean(gradients)
         for group in self.groups:
-            if group.name in resting:  # it keeps its moments too
+            if group.name in resting:  # its moments stay as they are, too
                 for parameter in group.parameters.values():
                     parameter.grad = None
-        self.optimiser.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         return totals
 
     def _set_learning_rates(self) -> frozenset[str]:
         """Set those of this step; returns the names of the groups that rest."""
-        warmth = min(1.0, (self.step + 1) / self.plan.warmup) if self.plan.warmup else 1.0
+        warmup = min(1.0, (self.step + 1) / self.plan.warmup) if self.plan.warmup else 1.0
         factors = self.method.lr_factors(self.step, self.plan.steps)
-        for group, settings, peak in zip(self.groups, self.optimiser.param_groups, self.peak_lr, strict=True):
-            rate = peak * factors[group.name] * warmth
-            if self.recorded:
-                settings["lr"].fill_(rate)
+        for settings in (settings for optimizer in self.optimizers for settings in optimizer.param_groups):
+            lr = settings["peak_lr"] * factors[settings["name"]] * warmup
+            if isinstance(settings["lr"], Tensor):
+                settings["lr"].fill_(lr)
             else:
-                settings["lr"] = rate
+                settings["lr"] = lr
         return frozenset(group.name for group in self.groups if factors[group.name] == 0)
 
     def close(self) -> None:
         """Freeze the model again and stop reading ahead."""
         for stream in self.streams.values():
             stream.close()
-        if self.recorded:
-            self.recorded.close()
-            self.recorded = None  # it holds this object, and both would hold the optimiser's memory
-        self.optimiser.zero_grad(set_to_none=True)
+        if self.captured:
+            self.captured.close()
+            self.captured = None  # it refers to this object, and both would hold the optimiser's memory
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
         self.clip.model.requires_grad_(False)
         self.clip.model.eval()
 
+    # -- resume ----------------------------------------------------------------------------------------------
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that has changed since the task began, the random state included."""
-        state = {f"model/{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
-        state |= {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
-        for group in self.groups:
-            for name, parameter in group.parameters.items():
-                for key, value in self.optimiser.state.get(parameter, {}).items():
-                    state[f"optimiser/{group.name}/{name}/{key}"] = value
+        """Everything that has changed since the task began, including the random state."""
+        state = self._model_and_method()
+        for prefix, parameter in self._parameters():
+            state |= {f"{prefix}{key}": value for key, value in optimizer_state(self.optimizers, parameter).items()}
         state["random/cpu"] = torch.get_rng_state()
         if self.clip.device.type == "cuda":
             state["random/cuda"] = torch.cuda.get_rng_state(self.clip.device)
         state["step"] = torch.tensor(self.step)
         return state
 
+    def load_state_dict(self, state: Mapping[str, Tensor], where: str) -> None:
+        """Resume where `state_dict` was taken. Errors name the file (`where`) and the tensor."""
+        self._check_state(state, where)
+        self.clip.load_state(part(state, MODEL), where)
+        copy_into_state(self.method, part(state, METHOD_PREFIX))
+        for prefix, parameter in self._parameters():
+            if accumulated := part(state, prefix):
+                load_optimizer_state(self.optimizers, parameter, accumulated)
+        torch.set_rng_state(state["random/cpu"].cpu())
+        if self.clip.device.type == "cuda" and "random/cuda" in state:
+            torch.cuda.set_rng_state(state["random/cuda"].cpu(), self.clip.device)
+        self.step = int(state["step"])
+
     def _check_state(self, state: Mapping[str, Tensor], where: str) -> None:
-        """All that `load_state_dict` needs is there, and as large as it has to be."""
-        advice = "remove this file to begin the task once more, or use --overwrite to start afresh"
-        expected = {f"model/{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
-        expected |= {f"method/{name}": tensor for name, tensor in self.method.state_dict().items()}
+        """All that `load_state_dict` needs is there, has the right shape and is finite."""
+        expected = self._model_and_method()
         expected |= {"random/cpu": torch.get_rng_state(), "step": torch.tensor(0)}
-        for name, tensor in expected.items():
-            if name not in state:
-                raise RunError(f"{where}: incomplete resume state, {name!r} is missing; {advice}")
-            if state[name].shape != tensor.shape or state[name].dtype != tensor.dtype:
-                found, wanted = (f"{tuple(t.shape)} of {t.dtype}" for t in (state[name], tensor))
-                raise RunError(f"{where}: {name!r} has shape {found} instead of {wanted}; {advice}")
+        accumulated = expected_state(self.optimizers)
+        for prefix, parameter in self._parameters():
+            if any(name.startswith(prefix) for name in state):  # else it has had no gradient yet
+                expected |= {f"{prefix}{key}": tensor for key, tensor in accumulated[parameter].items()}
+        check_tensors({name: t for name, t in state.items() if name != "random/cuda"}, expected, where, ADVICE)
+        check_finite({name: tensor for name, tensor in state.items() if not name.startswith(MODEL)}, where)
+        if not 0 <= int(state["step"]) <= self.plan.steps:
+            raise RunError(f"{where}: step {int(state['step'])} is not one of 0 … {self.plan.steps}; {ADVICE}")
+
+    def _model_and_method(self) -> dict[str, Tensor]:
+        model = {f"{MODEL}{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
+        return model | method_tensors(self.method)
+
+    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Trainable parameters, each with the prefix of its optimiser state."""
         for group in self.groups:
             for name, parameter in group.parameters.items():
-                for key in ("exp_avg", "exp_avg_sq"):
-                    place = f"optimiser/{group.name}/{name}/{key}"
-                    if (found_shape := state.get(place, parameter).shape) != parameter.shape:
-                        shapes = f"{tuple(found_shape)} instead of {tuple(parameter.shape)}"
-                        raise RunError(f"{where}: {place!r} has shape {shapes}; {advice}")
-        check_finite({name: tensor for name, tensor in state.items() if name.startswith("optimiser/")}, where)
-        if not 0 <= int(state["step"]) <= self.plan.steps:
-            raise RunError(f"{where}: step {int(state['step'])} is not one of 0 … {self.plan.steps}; {advice}")
-
-    def load_state_dict(self, state: Mapping[str, Tensor], where: str) -> None:
-        """Go on where `state_dict` was taken."""
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-        self._check_state(state, where)
-        try:
-            self.clip.load_state(part("model/"), where)
-            self.method.load_state_dict(part("method/"))
-            for group in self.groups:
-                for name, parameter in group.parameters.items():
-                    if moments := part(f"optimiser/{group.name}/{name}/"):
-                        self.optimiser.state[parameter] = {
-                            key: value.to(parameter.device) for key, value in moments.items()
-                        }
-            torch.set_rng_state(state["random/cpu"].cpu())
-            if self.clip.device.type == "cuda" and "random/cuda" in state:
-                torch.cuda.set_rng_state(state["random/cuda"].cpu(), self.clip.device)
-            self.step = int(state["step"])
-        except KeyError as error:
-            raise RunError(
-                f"{where}: incomplete resume state, {error} is missing; use --overwrite to start afresh"
-            ) from None
+                yield f"{OPTIMIZER}{group.name}/{name}/", parameter

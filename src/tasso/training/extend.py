@@ -42,7 +42,7 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
     config, method = resolve(extended_config(old_folder, old_results, new_tasks, out, options or {}))
 
     def load() -> TaskSequence:
-        needs_reference = any(wanted.name == "reference" for wanted in method.wants())
+        needs_reference = any(request.name == "reference" for request in method.image_requests())
         sequence = load_sequence(config, with_reference=needs_reference)
         check_data(old_results, sequence.contents(), run)
         _warn_of_removed_checkpoints(old_folder, old_results)

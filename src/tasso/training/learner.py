@@ -114,7 +114,7 @@ class Learner:
         self.device = choose_device(config.device)
         if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)  # streams and CUDA graphs are created on the current device
-        needs_reference = any(wanted.name == "reference" for wanted in method.wants())
+        needs_reference = any(request.name == "reference" for request in method.image_requests())
         self.sequence = sequence or load_sequence(config, with_reference=needs_reference)
         self.contents = self.sequence.contents()
         if not config.overwrite and (recorded := folder.read_results()):
@@ -239,7 +239,7 @@ class Learner:
         with loop.refuse_nonfinite():
             save_checkpoint(self.clip, self.method, self.folder, index, task, metadata)
         self.distributed.barrier()  # the next task begins by reading the checkpoint
-        self.method.leave_task()
+        self.method.release_images()
         self.folder.log("learned", **metadata)
         if stop.is_set():
             raise loop.stopped(f"after the last step of {task}")
@@ -281,7 +281,9 @@ class Learner:
     def _plan(self, task: Task) -> Plan:
         c = self.config
         steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
-        return Plan(steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs)
+        return Plan(
+            steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer
+        )
 
     def _steps_before(self, index: int) -> int:
         """Optimiser steps of all tasks before this one."""

@@ -11,7 +11,7 @@ from tasso.config.task_specs import absolute, absolute_path
 from tasso.data import BENCHMARKS
 from tasso.errors import ConfigError
 from tasso.methods import Method, build_method
-from tasso.training.engine import choose_device, choose_precision
+from tasso.training.engine import check_optimizer, choose_device, choose_precision
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
@@ -22,7 +22,9 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
         raise ConfigError(
             f"accumulate: must be 1 with {method.name}, which compares the images of a batch with each other"
         )
-    precision = choose_precision(config.precision, choose_device(config.device))
+    device = choose_device(config.device)
+    precision = choose_precision(config.precision, device)
+    check_optimizer(config.optimizer, device)
     return dataclasses.replace(
         config.resolved(method.run_defaults),
         method=method.hyper_parameters(),

@@ -13,7 +13,7 @@ from PIL import Image
 from tasso.config import read_templates, unwrap
 from tasso.data.images import thread_pool
 from tasso.data.images.files import ImageLike, read_image
-from tasso.errors import ModelError, RunError
+from tasso.errors import ConfigError, ModelError, RunError
 from tasso.evaluation.predict import (
     BATCH,
     Candidates,
@@ -23,7 +23,7 @@ from tasso.evaluation.predict import (
     predict_files,
     select_candidates,
 )
-from tasso.methods import METHODS
+from tasso.methods import find_method
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
@@ -52,10 +52,10 @@ class Run:
         if results is None:
             raise RunError(f"{path}: no results.json here; is it a run folder?")
         check_complete(results, self.folder.results_file)
-        if results["method"] not in METHODS:
-            raise RunError(
-                f"{self.folder.results_file}: method: no method {results['method']!r}. There are: {', '.join(METHODS)}"
-            )
+        try:
+            self.method = find_method(results["method"])
+        except ConfigError as error:
+            raise RunError(f"{self.folder.results_file}: {error}") from None
         self.results: dict[str, Any] = results
         self.config = self.folder.read_config()
 
@@ -103,10 +103,9 @@ class Run:
 
     def plain_clip(self) -> Clip:
         """The model, or a ModelError if the method adds modules that other libraries cannot load."""
-        method = METHODS[self.results["method"]]
-        if not method.plain_model:
+        if not self.method.plain_model:
             raise ModelError(
-                f"{self.folder.path}: {method.title} adds modules to the model that no other library can load; "
+                f"{self.folder.path}: {self.method.title} adds modules to the model that no other library can load; "
                 "use it through tasso.load"
             )
         return self.clip
@@ -116,7 +115,7 @@ class Run:
         """What this run uses for classification besides the model, such as class means; empty if nothing."""
         if type(self.inference) is Inference:
             return ""
-        return f"{type(self.inference).__name__} of {METHODS[self.results['method']].title}"
+        return f"{type(self.inference).__name__} of {self.method.title}"
 
     @property
     def inference(self) -> Inference:

@@ -70,7 +70,7 @@ class RunData:
                 "task", train, task.train.labels, c.batch_size, seed, self.device, distributed=self.distributed
             )
         }
-        for name, view in ((wanted.name, wanted.view) for wanted in method.wants() if wanted.each_step):
+        for name, view in ((request.name, request.view) for request in method.image_requests() if request.each_step):
             if name == "current":
                 images, pixels = task.train, train
             elif name == "reference":

@@ -50,7 +50,7 @@ def bench_step(
         "classes": classes,
         "precision": learner.config.precision,
         "compile": learner.clip.compiled,
-        "cuda_graphs": learner.config.cuda_graphs and device.type == "cuda",
+        "cuda_graphs": learner.config.cuda_graphs and learner.method.cuda_graphs and device.type == "cuda",
         "matmul_tflops": round(matmul_rate(device, choose_precision(learner.config.precision, device)), 2),
     }
     started = time.perf_counter()

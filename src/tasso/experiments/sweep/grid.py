@@ -33,11 +33,13 @@ class Grid:
     by_method: Mapping[str, Options] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from tasso.methods import METHODS
+        from tasso.methods import find_method
 
         for name in (*self.methods, *self.by_method):
-            if name not in METHODS:
-                raise ConfigError(f"methods: no method {name!r}. There are: {', '.join(METHODS)}")
+            try:
+                find_method(name)
+            except ConfigError as error:
+                raise ConfigError(f"methods: {str(error).removeprefix('method: ')}") from None
         for name in self.by_method:
             if name not in self.methods:
                 raise ConfigError(f"for: {name} is not among the methods of this sweep ({', '.join(self.methods)})")
@@ -75,9 +77,9 @@ def combined(method: str, *sources: Options) -> dict[str, Any]:
 
 def has_option(method: str, key: str) -> bool:
     """Is `method.NAME` a hyper-parameter of this method?"""
-    from tasso.methods import METHODS
+    from tasso.methods import find_method
 
-    return key.removeprefix(METHOD) in options_of(METHODS[method])
+    return key.removeprefix(METHOD) in options_of(find_method(method))
 
 
 # -- from arguments and files ------------------------------------------------------------------------------------

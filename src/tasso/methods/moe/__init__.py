@@ -1,1 +1,1 @@
-"""What MoE-Adapters is made of: experts, where they are attached, who goes through which router."""
+"""The parts of MoE-Adapters: experts, where they are attached, and the task selector that routes images."""

@@ -1,7 +1,7 @@
-"""Experts beside one MLP, as functions of tensors: how they are drawn, chosen and mixed.
+"""Experts of one block, as functions of tensors: how they are drawn, chosen and mixed.
 
 Expert e maps x to scale · (up[e]ᵀ·relu(down[e]·x + down_bias[e]) + up_bias[e]). The experts of a block are stacked, so
-that those a sample chooses can be gathered in one go.
+that those a sample chooses can be gathered at once.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def draw_experts(experts: int, hidden: int, width: int, generator: torch.Generat
 
 
 def choose_experts(first: Tensor, gate: Tensor, noise: Tensor | None, top: int) -> tuple[Tensor, Tensor]:
-    """Numbers of the experts that each sample goes through, and their shares (both samples × top).
+    """Indices (B, top) of the experts that each sample goes through, and their shares (B, top).
 
     Args:
-        first: token 0 of each sample, which decides for all its tokens.
-        gate: width × experts for all samples, or one such matrix a sample.
-        noise: like `gate`; how uncertain the choice is while a task is learned. None: it is certain.
+        first: token 0 of each sample (B, width), which decides for all its tokens.
+        gate: (width, experts) for all samples, or one such matrix per sample (B, width, experts).
+        noise: like `gate`: how uncertain the choice is while a task is learned; None: it is certain.
     """
     # bfloat16 has too few digits to tell logits apart, and this is a small product.
     with torch.autocast(first.device.type, enabled=False):
@@ -57,9 +57,9 @@ def choose_experts(first: Tensor, gate: Tensor, noise: Tensor | None, top: int) 
 def mix_experts(
     tokens: Tensor, weights: Mapping[str, Tensor], chosen: Tensor, shares: Tensor, scale: float, dropout: float = 0.0
 ) -> Tensor:
-    """What the chosen experts make of each sample's tokens (samples × tokens × width), weighted by their shares.
+    """Output of the chosen experts for tokens (B, length, width), weighted by their shares (B, top).
 
-    Only chosen experts are computed: their weights are gathered sample by sample, side by side as one wider expert.
+    Only chosen experts are computed: their weights are gathered per sample and concatenated to one wider expert.
     """
     samples, top = chosen.shape
     dtype = _compute_dtype(tokens)
@@ -76,12 +76,12 @@ def mix_experts(
 
 
 def most_chosen(counts: Tensor, number: int) -> Tensor:
-    """The experts chosen most often, of equals the one with the lower number; none that was never chosen."""
+    """Indices of the experts chosen most often; ties go to the lower index; none that was never chosen."""
     order = counts.argsort(descending=True, stable=True)[:number]
     return order[counts[order] > 0]
 
 
 def _compute_dtype(tokens: Tensor) -> torch.dtype:
-    """That of matrix products here. Casting before gathering moves fewer bytes than letting autocast do it."""
+    """Type of the matrix products. Casting before gathering moves fewer bytes than letting autocast do it."""
     device = tokens.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype

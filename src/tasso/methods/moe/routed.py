@@ -1,4 +1,4 @@
-"""How images are compared with classes when each may go through another task's experts."""
+"""How images are compared with classes when each may be routed through another task's experts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 class RoutedInference(Inference):
-    """An image goes where the selector sends it, and is compared with texts that went the same way."""
+    """An image takes the route that the selector chooses, and is compared with texts of the same route."""
 
     def __init__(self, clip: Clip, adapters: Adapters, selector: TaskSelector) -> None:
         super().__init__(clip)
@@ -33,7 +33,7 @@ class RoutedInference(Inference):
     def embed(self, pixels: Tensor) -> Embedded:
         self.clip.model.eval()
         with torch.no_grad():
-            # A shared decision is for the code's test batch of 128, whatever batch is convenient here.
+            # A shared decision is that of the code's test batch of 128, whatever the batch size here.
             routes = torch.cat([self.selector.routes(part) for part in torch.split(pixels, SHARED_BATCH)])
             with self.adapters.routed(routes):
                 return Embedded(self.clip.encode_images(pixels), routes)
@@ -54,7 +54,7 @@ class RoutedInference(Inference):
         return scores
 
     def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
-        return None  # as many as there are routes, and images of one class may take several
+        return None  # one per route, and images of one class may take several
 
     def _class_texts(self, route: int, names: Sequence[str], templates: Sequence[str]) -> Tensor:
         if route == PLAIN:
@@ -63,6 +63,6 @@ class RoutedInference(Inference):
             self._texts, self._version = {}, self.adapters.version
         key = (route, tuple(names), tuple(templates))
         if key not in self._texts:
-            with self.adapters.routed(route):  # not the model's own store of texts: that is for plain ones
+            with self.adapters.routed(route):  # not through the model's own cache: that is for plain CLIP
                 self._texts[key] = self.clip.encode_classes(names, templates)
         return self._texts[key]

@@ -20,7 +20,7 @@ from tasso.methods.synthetic.retrieval import CORPUS, RetrievalGenerator
 
 @dataclass(frozen=True)
 class Settings:
-    """All that some generator may want to know."""
+    """Settings of all generators."""
 
     source: str | None
     steps: int
@@ -80,7 +80,7 @@ def build_generator(
         guidance: guidance scale (diffusers).
         batch_size: images made at a time (diffusers).
         device: where images are made (diffusers).
-        encode_texts: texts to embeddings, a row each (retrieval). It must give the same for the same text throughout a
+        encode_texts: texts to embeddings (N, D) (retrieval). It must give the same for the same text throughout a
             run, so it should be that of the pretrained model.
     """
     if kind not in GENERATORS:

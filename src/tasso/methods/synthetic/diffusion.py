@@ -1,4 +1,4 @@
-"""Images from a Stable Diffusion model, made once and kept: PNG files, pairs.jsonl and generator.json in a folder."""
+"""Images from a Stable Diffusion model, generated once: PNG files, pairs.jsonl and generator.json in a folder."""
 
 from __future__ import annotations
 
@@ -133,16 +133,16 @@ class DiffusionGenerator:
             # Not before: the name of a model that cannot be loaded must not bind the folder.
             write_text(folder / "generator.json", json.dumps(self._settings, indent=1) + "\n")
             for start in range(0, len(to_do), self.batch_size):
-                places = to_do[start : start + self.batch_size]
-                made = self._make(pipeline, [wanted[place] for place in places])
-                for place, (image, dropped) in zip(places, made, strict=True):
-                    file = None if dropped else f"{place:06d}.png"
+                indices = to_do[start : start + self.batch_size]
+                made = self._make(pipeline, [wanted[index] for index in indices])
+                for index, (image, dropped) in zip(indices, made, strict=True):
+                    file = None if dropped else f"{index:06d}.png"
                     if file is not None:
                         _save(image, folder / file)
-                    prompt, seed = wanted[place]
-                    lines[place : place + 1] = [_line(Row("", file, prompt, seed, dropped))]
+                    prompt, seed = wanted[index]
+                    lines[index : index + 1] = [_line(Row("", file, prompt, seed, dropped))]
                 write_text(folder / "pairs.jsonl", "\n".join(lines) + "\n")
-                on_progress(len(places))
+                on_progress(len(indices))
         del pipeline
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # training needs the memory now
@@ -171,7 +171,7 @@ class DiffusionGenerator:
         if self.steps < DPM_BELOW:
             solver = diffusers.DPMSolverMultistepScheduler
             pipeline.scheduler = solver.from_config(pipeline.scheduler.config)
-        pipeline.set_progress_bar_config(disable=True)  # one bar a batch would be too many
+        pipeline.set_progress_bar_config(disable=True)  # one bar per batch would be too many
         half = self.device.type == "cuda"
         return pipeline.to(self.device, torch.float16 if half else torch.float32)
 
@@ -211,7 +211,7 @@ def _not_installed(package: str) -> ConfigError:
 
 
 def _to_do(folder: Path, wanted: Sequence[Asked], rows: Sequence[Row]) -> list[int]:
-    """Places of the requests that have no line yet, or whose image has been deleted."""
+    """Indices of the requests that have no line yet, or whose image has been deleted."""
     gone = [i for i, row in enumerate(rows[: len(wanted)]) if row.file and not (folder / row.file).is_file()]
     return [*gone, *range(len(rows), len(wanted))]
 

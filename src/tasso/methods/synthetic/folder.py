@@ -39,7 +39,7 @@ class FolderGenerator:
     def pairs(
         self, prompts: Sequence[str], seeds: Sequence[int], folder: Path, on_progress: OnProgress = silent
     ) -> Pairs:
-        """All pairs whose prompt is wanted, in file order, at most as many a prompt as there are requests for it."""
+        """All pairs whose prompt is wanted, in file order, at most as many per prompt as there are requests for it."""
         own = self.source / folder.name
         listing = find_listing(own, "pairs") or find_listing(self.source, "pairs")
         if listing is None:

@@ -15,14 +15,14 @@ OnProgress = Callable[[int], Any]
 
 
 def silent(count: int) -> None:
-    """Progress that nobody wants to see."""
+    """No progress bar."""
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Images with the prompts they belong to."""
 
-    images: ImageSet  # labels[i] is the place of image i's prompt in `texts`
+    images: ImageSet  # labels[i] is the index of image i's prompt in `texts`
     texts: tuple[str, ...]  # the different prompts that have at least one image
 
 
@@ -38,7 +38,7 @@ class Request:
 class Generator(Protocol):
     """Where images for prompts come from."""
 
-    stand_in: str  # "" for images made from the prompts; else what they are, in words that tables must show
+    stand_in: str  # "" for images made from the prompts; else a label that tables must show
 
     def check(self, requests: Sequence[Request] = ()) -> None:
         """Called before anything is trained: raise what would stop these requests later, with what to do."""
@@ -49,19 +49,19 @@ class Generator(Protocol):
         """One image for each prompt and seed, or fewer. The same request gives the same images.
 
         Args:
-            prompts: one an image; they repeat.
-            seeds: one an image, at least 0.
+            prompts: one per image; they repeat.
+            seeds: one per image, at least 0.
             folder: a folder of this request's own, which the generator may make and fill.
-            on_progress: told how many more requests are done; the counts add up to the number of prompts.
+            on_progress: called with the number of images done since the last call; together the number of prompts.
         """
 
 
 def collect(source: Source, chosen: Iterable[tuple[str, str]]) -> Pairs:
-    """Pairs from (key, prompt), one an image; prompts are numbered as they come."""
+    """Pairs from (key, prompt), one per image; prompts are numbered in order of appearance."""
     keys: list[str] = []
     labels: list[int] = []
-    places: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for key, prompt in chosen:
         keys.append(key)
-        labels.append(places.setdefault(prompt, len(places)))
-    return Pairs(ImageSet(source, tuple(keys), np.asarray(labels, dtype=np.int64)), tuple(places))
+        labels.append(numbers.setdefault(prompt, len(numbers)))
+    return Pairs(ImageSet(source, tuple(keys), np.asarray(labels, dtype=np.int64)), tuple(numbers))

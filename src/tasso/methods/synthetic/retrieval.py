@@ -1,4 +1,4 @@
-"""The nearest images of a captioned corpus, in the place of generated ones."""
+"""The nearest images of a captioned corpus, instead of generated ones."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class Part:
 
 
 class PackedSource:
-    """Keys are `<part>/<place>`."""
+    """Keys are `<part>/<index>`."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = {part.path.stem: part for part in parts}
 
     def read(self, key: str) -> bytes:
-        name, _, place = key.rpartition("/")
+        name, _, index = key.rpartition("/")
         part = self.parts[name]
-        start, end = part.offsets[int(place) : int(place) + 2]
+        start, end = part.offsets[int(index) : int(index) + 2]
         return part.content[start:end].tobytes()
 
     def missing(self, keys: Sequence[str]) -> list[str]:
         return []
 
     def describe(self, key: str) -> str:
-        name, _, place = key.rpartition("/")
-        return f"{self.parts[name].path}[{place}]"
+        name, _, index = key.rpartition("/")
+        return f"{self.parts[name].path}[{index}]"
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class RetrievalGenerator:
     def _encode(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors, on the CPU: the device's memory is for training.
 
-        They are copied into one tensor: small results kept one by one between large passing ones would keep the
-        process from giving memory back.
+        They are copied into one tensor: small tensors between large temporary ones would keep the allocator from
+        returning memory.
         """
         first = self.encode_texts(texts[:CHUNK])
         embeddings = torch.empty(len(texts), first.shape[-1])
@@ -201,7 +201,7 @@ def _read_packed(files: Sequence[Path]) -> Corpus:
         part = _read_part(file)
         count = len(part.offsets) - 1
         parts.append(part)
-        keys += [f"{file.stem}/{place}" for place in range(count)]
+        keys += [f"{file.stem}/{index}" for index in range(count)]
         texts += _read_texts(file.with_suffix(".json"), count, file)
     return Corpus(PackedSource(parts), tuple(keys), tuple(texts))
 
@@ -231,8 +231,8 @@ def _read_texts(file: Path, count: int, images: Path) -> list[tuple[str, ...]]:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(entries, list) or len(entries) != count:
         found = f"{len(entries)} entries" if isinstance(entries, list) else "no list"
-        raise DataError(f"{file}: expected a list of {count} entries, one an image in {images.name}, found {found}")
-    return [_entry_texts(entry, f"{file}: [{place}]") for place, entry in enumerate(entries)]
+        raise DataError(f"{file}: expected a list of {count} entries, one per image in {images.name}, found {found}")
+    return [_entry_texts(entry, f"{file}: [{index}]") for index, entry in enumerate(entries)]
 
 
 def _entry_texts(entry: Any, where: str) -> tuple[str, ...]:

@@ -1,0 +1,102 @@
+"""Methods by name: those of this package, `package.module:Class`, and entry points of the group `tasso.methods`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+import typing
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+from tasso.config import Protocol, coerce
+from tasso.errors import ConfigError
+from tasso.methods.base import Method
+
+GROUP = "tasso.methods"
+REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # package.module:Class
+
+METHODS: dict[str, type[Method]] = {}  # those imported so far
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str) -> Callable[[M], M]:
+    """Give a method a name under which this process finds it."""
+
+    def enter(cls: M) -> M:
+        cls.name = name
+        METHODS[name] = cls
+        return cls
+
+    return enter
+
+
+def method_names() -> list[str]:
+    """Names of all methods, including those of installed packages that have not been imported."""
+    return list(dict.fromkeys([*METHODS, *(entry.name for entry in entry_points(group=GROUP))]))
+
+
+def find_method(name: Any) -> type[Method]:
+    """The class of a method, imported if need be. Errors name the entry point and what is wrong with it."""
+    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    if len({entry.value for entry in found}) > 1:
+        raise ConfigError(
+            f"method: several packages have an entry point {name!r} of the group {GROUP}: "
+            f"{', '.join(map(_described, found))}; uninstall one of them or use package.module:Class"
+        )
+    if found:
+        return _imported(name, found[0].value, f"entry point {_described(found[0])}")
+    if name in METHODS:
+        return METHODS[name]
+    if isinstance(name, str) and REFERENCE.fullmatch(name):
+        return _imported(name, name, name)
+    raise ConfigError(f"method: no method {name!r}. There are: {', '.join(method_names())}")
+
+
+def build_method(options: Mapping[str, Any], protocol: Protocol = "code") -> Method:
+    """The method that `options` describe: its name and hyper-parameters; None is filled in from the protocol."""
+    options = dict(options)
+    name = options.pop("name", None)
+    cls = find_method(name)
+    fields = [f.name for f in dataclasses.fields(cls)]
+    if unknown := sorted(set(options) - set(fields)):
+        raise ConfigError(f"method.{unknown[0]}: {name} has no such option. Options: {', '.join(fields) or 'none'}")
+    hints = typing.get_type_hints(cls)
+    options = {key: coerce(value, hints[key]) for key, value in options.items()}
+    filled = {key: value for key, value in cls.protocols[protocol].items() if options.get(key) is None}
+    try:
+        return cls(**{**options, **filled})
+    except ConfigError as error:
+        raise ConfigError(f"method.{error}") from None
+
+
+def _described(entry: EntryPoint) -> str:
+    package = f" of {entry.dist.name}" if entry.dist else ""
+    return f"{entry.name} = {entry.value}{package}"
+
+
+def _imported(name: str, reference: str, where: str) -> type[Method]:
+    """Import `package.module:Class` and register it as `name`; `where` is for messages."""
+    if not REFERENCE.fullmatch(reference):
+        raise ConfigError(f"method: {where}: expected package.module:Class")
+    module, _, attribute = reference.partition(":")
+    before = dict(METHODS)
+    try:
+        cls = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:  # whatever a package raises while it is imported
+        raise ConfigError(f"method: {where}: cannot be imported: {type(error).__name__}: {error}") from None
+    if cls is None:
+        raise ConfigError(f"method: {where}: module {module} has no {attribute!r}")
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise ConfigError(f"method: {where}: not a subclass of tasso.methods.Method")
+    if taken := [key for key, other in before.items() if (cls if key == name else METHODS[key]) is not other]:
+        METHODS.update(before)
+        other = before[taken[0]]
+        raise ConfigError(f"method: {where}: the name {taken[0]!r} is taken by {other.__module__}:{other.__qualname__}")
+    if missing := [key for key in ("title", "summary", "source", "verified") if not hasattr(cls, key)]:
+        raise ConfigError(f"method: {where}: has no {missing[0]!r}")
+    for field in dataclasses.fields(cls):
+        if "help" not in field.metadata or field.default is dataclasses.MISSING:
+            raise ConfigError(f"method: {where}: declare {field.name!r} as option(help, default) of tasso.config")
+    return register(name)(cls)
