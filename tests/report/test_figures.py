@@ -85,7 +85,7 @@ def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, mon
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ReportError, match=r"pip install 'tasso\[report\]'"):
+    with pytest.raises(ReportError, match=r"pip install 'matplotlib"):
         write_figures(runs, tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
 

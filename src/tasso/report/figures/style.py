@@ -61,7 +61,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise ReportError("figures need matplotlib, which is not installed: pip install 'tasso[report]'") from None
+        raise ReportError("figures need matplotlib, which is not installed: pip install matplotlib") from None
 
 
 @contextlib.contextmanager
