@@ -38,12 +38,11 @@ import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         refused = ("jsonargparse", "rich", "matplotlib", "ray", "submitit", "datasets", "starlette", "uvicorn", "scipy",
-                   "tensorboard", "wandb", "mlflow")
+                   "pandas", "tensorboard", "wandb", "mlflow")
         if name.split(".")[0] in refused:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
-import tasso, tasso.training.learner, tasso.training.run, tasso.report, tasso.experiments.sweep.carry_out
-import tasso.report.paper.evaluation
+import tasso, tasso.training.learner, tasso.training.run, tasso.experiments.sweep.carry_out
 import tasso.training.extend, tasso.training.trackers
 """
     subprocess.run([sys.executable, "-c", code], check=True)
