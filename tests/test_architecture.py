@@ -38,10 +38,11 @@ import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         refused = ("jsonargparse", "rich", "matplotlib", "ray", "submitit", "datasets", "starlette", "uvicorn", "scipy",
-                   "pandas", "tensorboard", "wandb", "mlflow")
+                   "tensorboard", "wandb", "mlflow")
         if name.split(".")[0] in refused:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
+sys.modules["pandas"] = None  # torch asks where it is, and takes no for an answer
 import tasso, tasso.training.learner, tasso.training.run, tasso.experiments.sweep.carry_out
 import tasso.training.extend, tasso.training.trackers
 """
