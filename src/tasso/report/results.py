@@ -1,0 +1,208 @@
+"""Read run folders into the table of results. Every complaint about a results.json names the file and the key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tasso.files import parse_json
+from tasso.report.frame import COLUMNS, COSTS, DISTANCES, METRICS, SETTINGS, typed
+from tasso.report.reader import ReportError, Value, kind
+from tasso.report.study import STUDY_ENDINGS, read_study
+
+RESULTS_NAME = "results.json"
+CONFIG_NAME = "config.yaml"
+RESULTS_VERSION = 1
+_QUANTILES = 5  # minimum, quartiles and median, maximum
+
+
+def read_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.DataFrame:
+    """Read every run under `paths`: run folders, folders that hold run folders at any depth, or files of studies."""
+    if isinstance(paths, str | PathLike):
+        paths = [paths]
+    frames: dict[Path, pd.DataFrame] = {}  # by resolved path, so that a run named twice is counted once
+    for path in map(Path, paths):
+        if path.name.endswith(STUDY_ENDINGS) and path.is_file():
+            frames.setdefault(path.resolve(), read_study(path))
+            continue
+        for folder in _run_folders(path):
+            if folder.resolve() not in frames:
+                frames[folder.resolve()] = read_run(folder)
+    return name_orders_apart(pd.concat(frames.values(), ignore_index=True))
+
+
+def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add the number of tasks to the names of orders that share a name but not their tasks, as of a run and its
+    extension: else tables would show rows that cannot be told apart."""
+    keys = ["benchmark", "model", "sequence"]
+    orders = frame[[*keys, "order"]].drop_duplicates()
+    renamed: dict[tuple[Any, ...], str] = {}
+    for key, several in orders.groupby(keys)["order"]:
+        if len(several) > 1 and key[-1]:
+            sizes = [len(tasks) for tasks in several]
+            for tasks in several:
+                which = f"{len(tasks)} tasks" if sizes.count(len(tasks)) == 1 else ", ".join(tasks)
+                renamed[*key, tasks] = f"{key[-1]}: {which}"
+    if not renamed:
+        return frame
+    names = [renamed.get(key, key[2]) for key in zip(*(frame[name] for name in (*keys, "order")), strict=True)]
+    return frame.assign(sequence=pd.Series(names, index=frame.index, dtype=object))
+
+
+def read_run(folder: str | PathLike[str]) -> pd.DataFrame:
+    """Read one run folder."""
+    folder = Path(folder)
+    file = folder / RESULTS_NAME
+    if not file.is_file():
+        raise ReportError(f"{file}: not found; a run folder needs it (has the run written any result yet?)")
+    try:
+        content = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ReportError(f"{file}: not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ReportError(f"{file}: expected a JSON object, found {kind(content)}")
+    return _parse(Value(file, content), folder)
+
+
+def _run_folders(path: Path) -> list[Path]:
+    if path.is_file() and path.name == RESULTS_NAME:
+        return [path.parent]
+    if not path.exists():
+        raise ReportError(f"{path}: no such folder")
+    if not path.is_dir():
+        raise ReportError(f"{path}: expected a run folder, a folder of run folders, or the CSV file of a study")
+    found = _search(path, set())
+    if not found:
+        raise ReportError(f"{path / RESULTS_NAME}: not found, and no folder below {path} has one")
+    return found
+
+
+def _search(folder: Path, visited: set[Path]) -> list[Path]:
+    """Run folders at or below `folder`, by name. `visited` keeps a link back to a parent from looping."""
+    resolved = folder.resolve()
+    if resolved in visited:
+        return []
+    visited.add(resolved)
+    if (folder / RESULTS_NAME).is_file():
+        return [folder]  # a run's own subfolders (checkpoints and the like) are not runs
+    found: list[Path] = []
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.name.startswith("."):
+            found += _search(child, visited)
+    if not found and (folder / CONFIG_NAME).is_file():
+        return [folder]  # a run that has written no result yet: reading it says so
+    return found
+
+
+# setting, step, task, metric, value, values
+_Row = tuple[str, int, str, str, float | None, tuple[float, ...]]
+
+
+def _parse(results: Value, folder: Path) -> pd.DataFrame:
+    version = results["version"].integer()
+    if version != RESULTS_VERSION:
+        raise results["version"].fail(f"this tasso reads version {RESULTS_VERSION}, the file says {version}")
+    tasks = tuple(name.text("a task name") for name in results["tasks"].items())
+    if not tasks:
+        raise results["tasks"].fail("the list is empty")
+    if len(set(tasks)) != len(tasks) or "" in tasks:
+        raise results["tasks"].fail("a task has no name" if "" in tasks else "a task is named twice")
+    finished = results["finished"].flag()
+    rows: list[_Row] = [
+        row for setting in SETTINGS for row in _setting_rows(results[setting], setting, tasks, finished)
+    ]
+    learned = [len(results[setting]["matrix"].items()) for setting in SETTINGS]
+    if learned[0] != learned[1]:
+        raise results["mcil"]["matrix"].fail(f"{learned[1]} rows, but mtil.matrix has {learned[0]}")
+    run = {
+        "run": str(folder),
+        **{name: results[name].text() for name in ("method", "label", "model", "benchmark")},
+        "sequence": "" if results["sequence"].value is None else results["sequence"].text(),
+        "order": tasks,
+        "seed": results["seed"].integer(),
+        "finished": finished,
+    }
+    for step, cost in enumerate(results["per_task"].items(), 1):
+        task = cost["task"].text()
+        for name in COSTS:
+            rows.append(("", step, task, name, cost[name].optional_number() if name in cost.value else None, ()))
+    classes = {name: results["classes"][name].integer() for name in results["classes"].names()}
+    rows += [("", 0, task, "classes", classes.get(task), ()) for task in tasks]
+    if alignment := results.get("alignment"):
+        rows += _alignment_rows(alignment, tasks)
+    return typed(pd.DataFrame([(*run.values(), *row) for row in rows], columns=COLUMNS, dtype=object))
+
+
+def _setting_rows(part: Value, setting: str, tasks: Sequence[str], finished: bool) -> list[_Row]:
+    size = len(tasks)
+    start: list[float | None] = [_percent(item) for item in _sized(part["zero_shot"], size)]
+    # null: an extended run whose early checkpoints were gone
+    matrix: list[list[float | None]] = [
+        [None if item.value is None else _percent(item) for item in _sized(row, size)] for row in part["matrix"].items()
+    ]
+    if len(matrix) > size or (finished and len(matrix) != size):
+        problem = f"wrong size: {len(matrix)} rows for {size} tasks"
+        raise part["matrix"].fail(problem + (" in a finished run" if finished else ""))
+    rows: list[_Row] = [
+        (setting, step, task, "accuracy", value, ())
+        for step, values in enumerate((start, *matrix))
+        for task, value in zip(tasks, values, strict=True)
+    ]
+    metrics = part["metrics"]
+    if metrics.value is not None:
+        rows += [(setting, size, "", name, metrics[name].optional_number(), ()) for name in METRICS]
+    elif finished:
+        raise metrics.fail("null in a finished run")
+    return rows
+
+
+def _sized(row: Value, size: int, what: str = "values") -> list[Value]:
+    if len(row.items()) != size:
+        raise row.fail(f"wrong size: {len(row.items())} {what} for {size} tasks")
+    return row.items()
+
+
+def _percent(item: Value) -> float:
+    value = item.number("a percent")
+    if not -1e-6 <= value <= 100 + 1e-6:  # room for rounding in a sum of floats
+        raise item.expected("a percent between 0 and 100")
+    return value
+
+
+def _alignment_rows(alignment: Value, tasks: Sequence[str]) -> list[_Row]:
+    bins = alignment["bins"].integer(least=1)
+    limits = [limit.number() for limit in alignment["range"].items()]
+    if len(limits) != 2 or limits[0] != 0 or limits[1] <= 0:
+        raise alignment["range"].fail(f"expected [0, a greater number], found {limits}")
+    rows: list[_Row] = [("", 0, "", "distance_bins", bins, ()), ("", 0, "", "distance_range", limits[1], ())]
+    for key, step in (("zero_shot", 0), ("last", len(tasks))):
+        if alignment[key].value is not None:  # measured
+            for task, distances in zip(tasks, _sized(alignment[key], len(tasks), "objects"), strict=True):
+                rows += [("", step, task, *row) for row in _distance_rows(distances, bins)]
+    return rows
+
+
+def _distance_rows(part: Value, bins: int) -> list[tuple[str, float | None, tuple[float, ...]]]:
+    """Metric, value and values of one task: 1 − cosine between each test image and the text of its class."""
+    count, first = part["count"].integer(), part["first_bin"].integer()
+    counts = tuple(item.integer("a number of images", least=0) for item in part["counts"].items())
+    if sum(counts) != count:
+        raise part["counts"].fail(f"{sum(counts)} images, but count says {count}")
+    if first < 0 or first + len(counts) > bins:
+        raise part["first_bin"].fail(f"{len(counts)} bins from bin {first} on do not fit into {bins}")
+    quantiles = tuple(item.number() for item in part["quantiles"].items())
+    if len(quantiles) != _QUANTILES or list(quantiles) != sorted(quantiles):
+        raise part["quantiles"].fail(f"expected {_QUANTILES} rising numbers, found {list(quantiles)}")
+    classes = [item.optional_number("a distance or null") for item in part["prototypes"].items()]
+    values: list[tuple[float | None, tuple[float, ...]]] = [
+        (count, ()),
+        (part["mean"].number(), ()),
+        (None, quantiles),
+        (first, counts),
+        (None, tuple(value for value in classes if value is not None)),
+    ]
+    return [(name, *row) for name, row in zip(DISTANCES, values, strict=True)]

@@ -1,0 +1,97 @@
+"""The table of results: what is in it, queries on it, and that a study file gives it back."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from run_results import TASKS, results
+from runs_on_disk import alignment
+from tasso.report.frame import accuracies, compare, costs, distances, metrics, run_table
+from tasso.report.reader import ReportError
+from tasso.report.results import read_runs
+from tasso.report.study import read_study, write_study
+
+
+def write(folder: Path, content: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture
+def frame(tmp_path: Path) -> pd.DataFrame:
+    write(tmp_path / "runs" / "one", results("TASSO", 1) | {"alignment": alignment()})
+    strange = results('naïve 猫, "quoted"', 2, rows=2, tasks=["a, b", "c\nd", "NA"], sequence=None)
+    strange["mtil"]["matrix"][0][1] = None
+    write(tmp_path / "runs" / "deep" / "two", strange)
+    return read_runs(tmp_path / "runs").sort_values("run", kind="stable", ignore_index=True)
+
+
+def test_every_number_is_a_row(tmp_path: Path) -> None:
+    content = results("TASSO", 1102) | {"alignment": alignment()}
+    frame = read_runs(write(tmp_path / "run", content))
+    (run,) = run_table(frame).itertuples()
+    assert (run.Index, run.method, run.label, run.seed) == (str(tmp_path / "run"), "tasso", "TASSO", 1102)
+    assert (run.model, run.benchmark, run.sequence, run.order) == ("nano", "atlas", "S1", tuple(TASKS))
+    assert (run.finished, run.learned) == (True, 3)
+    for setting in ("mtil", "mcil"):
+        part = content[setting]
+        assert accuracies(frame, setting).values.tolist() == [part["zero_shot"], *part["matrix"]]  # type: ignore[arg-type]
+        assert metrics(frame, setting).iloc[0].to_dict() == part["metrics"]  # type: ignore[arg-type]
+    found = costs(frame)
+    assert list(found["task"]) == TASKS
+    assert set(found["peak_memory_bytes"]) == {3 * 2**20}
+    last = distances(frame).set_index(["step", "task"]).loc[3, "textures"]
+    expected = content["alignment"]["last"][1]
+    assert last["quantiles"] == tuple(expected["quantiles"])
+    assert last["histogram"] == tuple(expected["counts"])
+    assert last["classes"] == tuple(expected["prototypes"])
+    assert (last["count"], last["mean"], last["first_bin"]) == (40, expected["mean"], expected["first_bin"])
+    assert (last["bins"], last["range"]) == (500, 2.0)
+    assert set(frame[frame["metric"] == "classes"]["value"]) == {10}
+
+
+def test_what_is_not_known_is_nan(frame: pd.DataFrame) -> None:
+    first, second = compare(frame)
+    assert first.tasks == ("a, b", "c\nd", "NA")
+    assert first.order == "a, b, c\nd, NA"
+    assert math.isnan(accuracies(first.frame, "mtil").iloc[1, 1])
+    assert metrics(first.frame, "mtil").isna().all(axis=None)
+    assert first.runs["learned"].tolist() == [2]
+    assert distances(first.frame).empty
+    assert second.name == "atlas, nano, order S1"
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_study_gives_the_table_back(frame: pd.DataFrame, tmp_path: Path, ending: str) -> None:
+    file = write_study(frame, tmp_path / f"study.{ending}")
+    again = read_runs(file)
+    assert list(dict.fromkeys(again["run"])) == ["deep/two", "one"]
+    pd.testing.assert_frame_equal(again.drop(columns="run"), frame.drop(columns="run"))
+    before = file.read_bytes()
+    assert write_study(again, file).read_bytes() == before
+
+
+def test_bad_studies_name_the_file_and_what_is_wrong(frame: pd.DataFrame, tmp_path: Path) -> None:
+    file = write_study(frame, tmp_path / "study.csv")
+    lines = file.read_text().splitlines()
+    for text, complaint in (
+        ("", "not a CSV file of a study"),
+        (lines[0].replace("metric", "measure"), "missing column 'metric'"),
+        (lines[0], "no rows"),
+        ("\n".join([lines[0], lines[-1].replace(",1,True", ",one,True")]), "line 2: seed: cannot read 'one'"),
+        ("\n".join([lines[0], lines[-1].replace("True", "yes")]), "line 2: finished: cannot read 'yes'"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ReportError, match=complaint) as caught:
+            read_study(file)
+        assert str(file) in str(caught.value)
+    with pytest.raises(ReportError, match=r"ends in \.csv or \.csv\.gz"):
+        write_study(frame, tmp_path / "study.txt")
+    with pytest.raises(ReportError, match="no such file"):
+        read_study(tmp_path / "absent.csv")
