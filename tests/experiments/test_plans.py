@@ -12,12 +12,11 @@ from conftest import as_words
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
-from tasso.experiments.plans import SEED, TIMED, OfWidth, all_jobs, chosen
+from tasso.experiments.paper import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
+from tasso.experiments.plans import PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.carry_out import How
 from tasso.methods import METHODS
-from tasso.report.paper import PLANS, Plan, Setup, run_folder
-from tasso.report.paper.evaluation import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
 from tasso.training.resolve import resolve
 
 PAPER = Setup(common={"benchmark": "mtil", "data_root": "DATA"})
@@ -222,7 +221,7 @@ def test_paper_counts_learns_and_reports(
     assert folder == out
     for plan in plans:
         for job in plan.jobs(setup):
-            results = json.loads((run_folder(out, job) / "results.json").read_text())
+            results = json.loads((out / "runs" / job.name / "results.json").read_text())
             assert results["finished"]
     main([*words, "--dry-run", "--seeds", "1,2"])
     assert "finished already: 2; left: 0 runs, 0 steps\n" in capsys.readouterr().out
@@ -231,7 +230,7 @@ def test_paper_counts_learns_and_reports(
     assert cost.seconds is not None
     assert cost.seconds > 0
     assert "estimate, from the speed of 2 runs in this folder" in cost.lines()[-1]
-    file = run_folder(out, plans[0].jobs(setup)[0]) / "results.json"
+    file = out / "runs" / plans[0].jobs(setup)[0].name / "results.json"
     results = json.loads(file.read_text())
     results["per_task"][0]["preparing_seconds"] += 1e6
     file.write_text(json.dumps(results))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,8 @@ from tasso.config import RunConfig
 from tasso.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tasso.experiments.plans import Plan
+    from tasso.experiments.record import Record
     from tasso.experiments.sweep.carry_out import Summary
     from tasso.experiments.sweep.how import How
 
@@ -63,9 +65,8 @@ def sweep(words: list[str]) -> None:
 
 def paper(words: list[str]) -> None:
     """tasso paper PLAN …"""
-    from tasso.experiments.plans import chosen
+    from tasso.experiments.plans import PLANS, chosen
     from tasso.experiments.sweep import COMMON, parse_for
-    from tasso.report.paper import PLANS
 
     parser = new_parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
     parser.add_argument("plans", type=str, nargs="*", help=f"all, or some of: {', '.join(PLANS)}")
@@ -75,8 +76,10 @@ def paper(words: list[str]) -> None:
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds of the ablations, with commas [1102]")
     parser.add_argument("--main-seeds", type=str | None, default=None, help="seeds of the main tables [1102]")
     parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
-    parser.add_argument("--runs", type=Path | None, default=None, help="only report, from the runs in this folder")
-    parser.add_argument("--figures", type=bool, default=True, help="draw figures, where matplotlib is installed [true]")
+    parser.add_argument(
+        "--runs", type=Path | None, default=None, help="only report, from this folder of runs or file of a study"
+    )
+    parser.add_argument("--figures", type=bool, default=True, help="draw figures [true]")
     _add_how(parser)
     # Its plans are made for the benchmarks of the catalogue.
     shared = [key for key in COMMON if key != "tasks"]
@@ -92,13 +95,10 @@ def paper(words: list[str]) -> None:
     common = only_given(values, shared)
     given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
     if values["runs"] and not given:
-        from tasso.report.paper.report import write_again
-
-        write_again(plans, values["runs"], values["out"], figures=values["figures"])
-        print(f"report: {values['out'] / 'index.html'}")
+        _report_plans(values["runs"], values["out"], plans, values["figures"])
         return
-    from tasso.report.paper.evaluation import cost_of, make_setup, run_plans
-    from tasso.report.paper.report import write
+    from tasso.experiments.paper import cost_of, make_setup, run_plans
+    from tasso.experiments.record import make_record
 
     setup = make_setup(
         common,
@@ -109,16 +109,23 @@ def paper(words: list[str]) -> None:
         sequences=split_words(values["sequences"]),
     )
     if values["runs"]:
-        write(plans, setup, values["out"], runs=values["runs"], figures=values["figures"])
-        print(f"report: {values['out'] / 'index.html'}")
+        _report_plans(values["runs"], values["out"], plans, values["figures"], make_record(setup))
         return
     how = _how(values, common)
     print("\n".join(cost_of(plans, setup, values["out"], how).lines()), flush=True)
     if not values["dry_run"]:
-        summary = run_plans(plans, setup, values["out"], how, figures=values["figures"])
+        summary = run_plans(plans, setup, values["out"], how)
         if not summary.stopped:
-            print(f"report: {values['out'] / 'index.html'}")
+            _report_plans(values["out"] / "runs", values["out"], plans, values["figures"])
         _end(summary)
+
+
+def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, record: Record | None = None) -> None:
+    from tasso.report.paper.evaluation import read_evaluation
+    from tasso.report.paper.report import write_evaluation
+
+    write_evaluation(read_evaluation(runs, record), out, plans, figures=figures)
+    print(f"report: {out / 'index.html'}")
 
 
 def report(words: list[str]) -> None:
