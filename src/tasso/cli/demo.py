@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from PIL import Image
 
 from tasso.config import RunConfig, from_dict
@@ -20,7 +21,7 @@ from tasso.experiments.paper import make_setup, run_plans
 from tasso.experiments.plans import Plan, Setup, chosen
 from tasso.experiments.sweep.carry_out import How, Summary
 from tasso.methods import METHODS
-from tasso.report import Gallery, RunResult, Table, combined_table, read_run, write_page
+from tasso.report import Gallery, Table, combined_table, metrics, read_runs, write_page
 from tasso.report.paper.evaluation import read_evaluation
 from tasso.report.paper.figures import shown_runs
 from tasso.report.paper.report import write_evaluation
@@ -64,22 +65,15 @@ def demo_config(method: str, out: Path, seed: int) -> RunConfig:
 
 def run_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path]:
     """Run the demo (or what is left of it) and write its page; returns the table, what it means, and the page."""
-    results = []
-    for name in METHODS_SHOWN:
+    configs = [demo_config(name, out, seed) for name in METHODS_SHOWN]
+    for name, config in zip(METHODS_SHOWN, configs, strict=True):
         log.info("learning with %s", METHODS[name].title)
-        config = demo_config(name, out, seed)
         learn(config)
-        results.append(read_run(config.out))
-    sentence = meaning(results)
-    page = write_page(
-        results,
-        out / "report.html",
-        title="tasso demo",
-        intro=INTRO,
-        gallery=gallery(results[0].tasks),
-        sentence=sentence,
-    )
-    return combined_table(results), sentence, page
+    runs = read_runs(config.out for config in configs)
+    sentence = meaning(runs)
+    images = gallery(runs["order"].iloc[0])
+    page = write_page(runs, out / "report.html", title="tasso demo", intro=INTRO, gallery=images, sentence=sentence)
+    return combined_table(runs), sentence, page
 
 
 def full_plans(seed: int) -> tuple[list[Plan], Setup]:
@@ -105,34 +99,26 @@ def run_full_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path, Sum
     return combined_table(runs), sentence, out / "index.html", summary
 
 
-def meaning(results: Sequence[RunResult]) -> str:
+def meaning(runs: pd.DataFrame) -> str:
     """What the runs show about TASSO beside fine-tuning, with their own numbers; nothing if one of them is missing."""
-    by_method = {result.method: result.setting("mtil").metrics for result in results}
-    if not set(METHODS_SHOWN) <= set(by_method):
+    if not set(METHODS_SHOWN) <= set(runs["method"]):
         return ""
-    plain, ours = by_method["finetune"], by_method["tasso"]
+    plain, ours = (metrics(runs[runs["method"] == name], "mtil").iloc[-1] for name in METHODS_SHOWN)
     return (
-        f"After {len(results[0].tasks)} tasks learned one after the other, plain fine-tuning {_lost(plain)}; "
-        f"TASSO {_lost(ours)}, and ends at {_value(ours, 'accuracy'):.1f} % accuracy against "
-        f"{_value(plain, 'accuracy'):.1f} %."
+        f"After {len(runs['order'].iloc[0])} tasks learned one after the other, plain fine-tuning {_lost(plain)}; "
+        f"TASSO {_lost(ours)}, and ends at {ours['accuracy']:.1f} % accuracy against {plain['accuracy']:.1f} %."
     )
 
 
-def _lost(metrics: Mapping[str, float | None]) -> str:
+def _lost(found: Mapping[str, float]) -> str:
     """How much was forgotten, and what became of the zero-shot ability (both are signed)."""
-    forgotten, degraded = _value(metrics, "forgetting"), _value(metrics, "zero_shot_degradation")
+    degraded = found["zero_shot_degradation"]
     ability = f"lost {degraded:.1f} points" if degraded > 0 else f"gained {-degraded:.1f} points"
-    return f"has forgotten {forgotten:.1f} points of what it had learned and {ability} on tasks still to come"
-
-
-def _value(metrics: Mapping[str, float | None], key: str) -> float:
-    value = metrics[key]
-    assert value is not None, "the demo learns several tasks, so every metric is there"
-    return value
+    return f"has forgotten {found['forgetting']:.1f} points of what it had learned and {ability} on tasks still to come"
 
 
 def gallery(tasks: Sequence[str]) -> Gallery:
-    """One image a class, as the model sees it."""
+    """One image per class, as the model sees it."""
     return {
         name: [
             (class_name, _png(atlas.render(name, label, 0, split="test")))

@@ -42,9 +42,9 @@ def extend(words: list[str]) -> None:
 def _print_run(folder: Path) -> None:
     from tasso.report import SETTINGS, print_table, read_run, summary_table
 
-    result = read_run(folder)
+    runs = read_run(folder)
     for setting in SETTINGS:
-        print_table(summary_table([result], setting))
+        print_table(summary_table(runs, setting))
     print(f"results: {folder / 'results.json'}")
     log.info("next: tasso classify %s IMAGE, tasso serve %s, tasso report %s --html PAGE", folder, folder, folder)
 

@@ -1,22 +1,17 @@
-"""Reports are functions of run folders: reading and drawing results never trains and never imports torch."""
+"""Reports are views of one table of results, read from run folders or from files of studies.
 
-from tasso.report.collect import (
-    METRICS,
-    SETTINGS,
-    ReportError,
-    RunResult,
-    Setting,
-    SettingResult,
-    TaskCost,
-    read_run,
-    read_runs,
-)
+Nothing here trains. Importing this package does not import torch; it needs pandas, matplotlib and jinja2.
+"""
+
 from tasso.report.conclusion import conclude
 from tasso.report.figures import write_figures
 from tasso.report.formats import print_table, to_csv, to_latex, to_markdown, to_text
-from tasso.report.gallery import Gallery
-from tasso.report.page import build_page, write_page
+from tasso.report.frame import METRICS, SETTINGS, Setting, accuracies, compare, costs, distances, metrics, run_table
+from tasso.report.page import Gallery, build_page, write_page
+from tasso.report.reader import ReportError
+from tasso.report.results import read_run, read_runs
 from tasso.report.significance import Paired, paired_test, sign_flip_p
+from tasso.report.study import read_study, write_study
 from tasso.report.tables import (
     Cell,
     Column,
@@ -40,23 +35,27 @@ __all__ = [
     "Paired",
     "ReportError",
     "Row",
-    "RunResult",
     "Setting",
-    "SettingResult",
     "Table",
-    "TaskCost",
+    "accuracies",
     "build_page",
     "combined_table",
+    "compare",
     "conclude",
     "cost_table",
+    "costs",
+    "distances",
     "matrix_table",
+    "metrics",
     "order_table",
     "paired_test",
     "print_table",
     "rank",
     "read_run",
     "read_runs",
+    "read_study",
     "report_tables",
+    "run_table",
     "sign_flip_p",
     "summary_table",
     "to_csv",
@@ -66,4 +65,5 @@ __all__ = [
     "write_figures",
     "write_page",
     "write_report",
+    "write_study",
 ]

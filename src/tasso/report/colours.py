@@ -1,4 +1,4 @@
-"""Colours and marks. Every pair is (on a light page, on a dark page).
+"""Colours and marks. Every pair is (on a light page or on paper, on a dark page).
 
 The eight method colours were chosen to stay apart under simulated protan-, deuter- and tritanopia and to
 have a contrast of at least 3:1 with the page. Each method also has its own mark, so that no reader
@@ -7,7 +7,9 @@ depends on colour alone.
 
 from __future__ import annotations
 
-from tasso.report.markup import Html, element, short
+import numpy as np
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path
 
 METHOD_COLOURS = (
     ("#1480dc", "#4f8ff7"),
@@ -19,18 +21,8 @@ METHOD_COLOURS = (
     ("#d43a22", "#86d2ff"),
     ("#e06aa6", "#d9482f"),
 )
-
-# Outlines in a box from -1 to 1; on a page each is defined once (`mark_shapes`) and used by its number. Seven of
-# them, so that colour and mark together repeat only after 56.
-MARKS = (
-    "M-.9 0a.9 .9 0 1 0 1.8 0a.9 .9 0 1 0 -1.8 0z",  # circle
-    "M-.8 -.8H.8V.8H-.8z",  # square
-    "M0 -1L1 .8H-1z",  # triangle
-    "M0 -1.15L1.15 0L0 1.15L-1.15 0z",  # diamond
-    "M0 1L1 -.8H-1z",  # triangle, point down
-    "M-.35 -1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35z",  # plus
-    "M-1 -.5L-.5 -1L0 -.5L.5 -1L1 -.5L.5 0L1 .5L.5 1L0 .5L-.5 1L-1 .5L-.5 0z",  # cross
-)
+# matplotlib's names. Seven of them, so that colour and mark together repeat only after 56.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 # Accuracy 0 to 100 percent: from nearly the page's own colour to a strong blue.
 _HEAT_ENDS = (((0xF3, 0xF7, 0xFB), (0x0A, 0x4C, 0x86)), ((0x17, 0x1F, 0x2A), (0x8F, 0xCB, 0xFF)))
@@ -38,52 +30,40 @@ HEAT_LEVELS = 50
 _INKS = ("#000000", "#ffffff")
 
 
-def method_class(index: int) -> str:
-    """The CSS class that sets a method's colour."""
-    return f"m{index % len(METHOD_COLOURS)}"
+def colour(index: int) -> str:
+    """A method's colour on paper."""
+    return METHOD_COLOURS[index % len(METHOD_COLOURS)][0]
 
 
-def mark(index: int, x: float, y: float, size: float) -> Html:
-    """The method's mark as an SVG path in its colour."""
-    return _use(index, transform=f"translate({short(x)} {short(y)}) scale({size})")
+def marker(index: int) -> str:
+    """A method's mark."""
+    return MARKERS[index % len(MARKERS)]
 
 
-def _use(index: int, transform: str | None = None) -> Html:
-    shape = index % len(MARKS)
-    return element("use", class_=f"mark {method_class(index)}", href=f"#shape-{shape}", transform=transform)
+def mark_outlines() -> list[str]:
+    """The marks as SVG paths in a box from -1 to 1, for legends outside of figures."""
+    letters = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE4: "C", Path.CLOSEPOLY: "z"}
+    outlines = []
+    for name in MARKERS:
+        style = MarkerStyle(name)
+        path = style.get_path().transformed(style.get_transform())
+        size = 1 / np.abs(np.asarray(path.vertices)).max()
+        parts = []
+        for points, code in path.iter_segments():
+            # Upwards is negative in SVG.
+            places = [f"{value * size * (-1 if i % 2 else 1):.2f}" for i, value in enumerate(points)]
+            parts.append(letters[code] + ("" if code == Path.CLOSEPOLY else " ".join(places)))
+        outlines.append("".join(parts))
+    return outlines
 
 
-def mark_shapes() -> Html:
-    """The definitions that all marks of a page point to."""
-    shapes = [element("path", id=f"shape-{number}", d=outline) for number, outline in enumerate(MARKS)]
-    return element("svg", element("defs", *shapes), class_="shapes", aria_hidden="true")
+def heat_level(percent: float) -> int:
+    return round(min(max(percent, 0.0), 100.0) / 100 * HEAT_LEVELS)
 
 
-def legend_mark(index: int) -> Html:
-    """The mark as a small image to stand next to the method's name."""
-    return element("svg", _use(index), class_="key", viewBox="-1.6 -1.6 3.2 3.2", aria_hidden="true")
-
-
-def heat_class(percent: float) -> str:
-    level = round(min(max(percent, 0.0), 100.0) / 100 * HEAT_LEVELS)
-    return f"h{level}"
-
-
-def colour_rules() -> str:
-    """The CSS rules of all colours, light first, then dark under its media query."""
-    blocks = []
-    for mode in (0, 1):
-        rules = [f".m{index}{{--c:{pair[mode]}}}" for index, pair in enumerate(METHOD_COLOURS)]
-        for level in range(HEAT_LEVELS + 1):
-            fill = heat_colour(level / HEAT_LEVELS, mode)
-            rules.append(f".h{level}{{background:{fill};color:{ink(fill)}}}")
-        blocks.append("\n".join(rules))
-    return f"{blocks[0]}\n@media (prefers-color-scheme:dark){{\n{blocks[1]}\n}}"
-
-
-def heat_colour(share: float, mode: int) -> str:
+def heat_colour(level: int, mode: int = 0) -> str:
     low, high = _HEAT_ENDS[mode]
-    mixed = (round(a + (b - a) * share) for a, b in zip(low, high, strict=True))
+    mixed = (round(a + (b - a) * level / HEAT_LEVELS) for a, b in zip(low, high, strict=True))
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
@@ -102,3 +82,17 @@ def _luminance(colour: str) -> float:
     channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def colour_rules() -> str:
+    """All colours as CSS variables, light first, then dark under its media query: `--m2` is that of the third method,
+    `--h12` and `--i12` are fill and ink of a level of heat."""
+    blocks = []
+    for mode in (0, 1):
+        rules = [f"--m{index}:{pair[mode]}" for index, pair in enumerate(METHOD_COLOURS)]
+        for level in range(HEAT_LEVELS + 1):
+            fill = heat_colour(level, mode)
+            rules.append(f"--h{level}:{fill};--i{level}:{ink(fill)}")
+        blocks.append(f":root{{{';'.join(rules)}}}")
+    marks = "".join(f".m{index}{{fill:var(--m{index})}}" for index in range(len(METHOD_COLOURS)))
+    return f"{blocks[0]}\n@media (prefers-color-scheme:dark){{{blocks[1]}}}\n{marks}\n"

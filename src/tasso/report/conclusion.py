@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from statistics import fmean
 
-from tasso.report.collect import RunResult, Setting
-from tasso.report.groups import Average, Comparison, compare
+import pandas as pd
+
+from tasso.report.frame import Comparison, Setting, compare, finished_metrics, zero_shot
 from tasso.report.tables import SETTING_NAMES, count_of, fixed
 
+Ranking = list[tuple[str, float]]  # label, mean accuracy
 
-def conclude(runs: Sequence[RunResult], setting: Setting = "mtil") -> str:
-    """Who has the highest final accuracy, by how much, and against which zero-shot accuracy."""
-    ranked = [(comparison, _ranking(comparison, setting)) for comparison in compare(runs)]
+
+def conclude(frame: pd.DataFrame, setting: Setting = "mtil") -> str:
+    """Which method has the highest final accuracy, by how much, and against which zero-shot accuracy."""
+    ranked = [(comparison, _ranking(comparison, setting)) for comparison in compare(frame)]
     ranked = [(comparison, ranking) for comparison, ranking in ranked if ranking]
     if not ranked:
         return "No run has finished yet."
@@ -29,21 +31,20 @@ def conclude(runs: Sequence[RunResult], setting: Setting = "mtil") -> str:
     return f"Highest final {SETTING_NAMES[setting]} accuracy in {len(contested)} comparisons: {counts}."
 
 
-def _ranking(comparison: Comparison, setting: Setting) -> list[tuple[str, Average]]:
-    found = [(group.label, group.metric(setting, "accuracy")) for group in comparison.groups]
-    kept = [(label, result) for label, result in found if result is not None]
-    return sorted(kept, key=lambda item: -item[1].mean)
+def _ranking(comparison: Comparison, setting: Setting) -> Ranking:
+    found = finished_metrics(comparison.frame, setting)
+    means = found.groupby("label", sort=False)["accuracy"].agg(fmean).dropna()
+    return sorted(means.items(), key=lambda item: -item[1])
 
 
-def _one(comparison: Comparison, ranking: list[tuple[str, Average]], setting: Setting) -> str:
+def _one(comparison: Comparison, ranking: Ranking, setting: Setting) -> str:
     label, first = ranking[0]
-    zero_shot = fixed(fmean(comparison.zero_shot(setting)), 1)
+    start = fixed(fmean(zero_shot(comparison.frame, setting)), 1)
     tasks = count_of(len(comparison.tasks), "task")
-    name, value = SETTING_NAMES[setting], f"{fixed(first.mean, 1)}%"
+    name, value = SETTING_NAMES[setting], f"{fixed(first, 1)}%"
     if len(ranking) == 1:
-        start = f"the starting model has {zero_shot}% zero-shot"
-        return f"After {tasks}, {label} reaches {value} {name} accuracy; {start}."
+        return f"After {tasks}, {label} reaches {value} {name} accuracy; the pretrained model has {start}% zero-shot."
     second, next_best = ranking[1]
-    gap = fixed(first.mean - next_best.mean, 1)
+    gap = fixed(first - next_best, 1)
     ahead = f"level with {second}" if float(gap) == 0 else f"{gap} points above {second}, the next best"
-    return f"After {tasks}, {label} has the highest {name} accuracy, {value}: {ahead} (zero-shot: {zero_shot}%)."
+    return f"After {tasks}, {label} has the highest {name} accuracy, {value}: {ahead} (zero-shot: {start}%)."

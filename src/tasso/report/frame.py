@@ -17,7 +17,9 @@ A study is this table as one CSV file: `study.write_study`, `study.read_study`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 import pandas as pd
@@ -61,11 +63,24 @@ def accuracies(frame: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     return wide.reindex(columns=list(order)).reindex(list(dict.fromkeys(rows["run"])), level="run")
 
 
+def zero_shot(frame: pd.DataFrame, setting: Setting) -> pd.Series:
+    """Accuracy of the pretrained model by task: the mean over the runs, which nearly always agree."""
+    return accuracies(frame, setting).xs(0, level="step").agg(fmean)
+
+
 def metrics(frame: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     """Metrics (columns) of every run; NaN where a run does not have one."""
     rows = frame[(frame["task"] == "") & (frame["setting"] == setting)]
     wide = rows.pivot(index="run", columns="metric", values="value")
     return wide.reindex(index=list(dict.fromkeys(frame["run"])), columns=list(METRICS))
+
+
+def finished_metrics(frame: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    """Metrics of the finished runs, beside the columns of `run_table` and `order_name`."""
+    runs = run_table(frame)
+    names = [sequence or ", ".join(tasks) for sequence, tasks in zip(runs["sequence"], runs["order"], strict=True)]
+    found = runs.assign(order_name=names).join(metrics(frame, setting))
+    return found[found["finished"]]
 
 
 def costs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -139,3 +154,32 @@ def compare(frame: pd.DataFrame) -> list[Comparison]:
     keys = ["benchmark", "model", "sequence", "order"]
     groups: list[tuple[tuple[str, str, str, tuple[str, ...]], pd.DataFrame]] = list(frame.groupby(keys, sort=False))
     return [Comparison(*key, rows) for key, rows in groups]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Comparisons that have all but the order of the tasks in common."""
+
+    benchmark: str
+    model: str
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark}, {self.model}"
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        return pd.concat([comparison.frame for comparison in self.comparisons])
+
+
+def several_orders(comparisons: Sequence[Comparison]) -> list[Orders]:
+    """Where the same tasks were learned in at least two orders, these together, sorted by their names."""
+    found: dict[tuple[str, str, frozenset[str]], list[Comparison]] = {}
+    for comparison in comparisons:
+        found.setdefault((comparison.benchmark, comparison.model, frozenset(comparison.tasks)), []).append(comparison)
+    return [
+        Orders(benchmark, model, tuple(sorted(members, key=lambda comparison: comparison.order)))
+        for (benchmark, model, _), members in found.items()
+        if len({comparison.order for comparison in members}) > 1
+    ]

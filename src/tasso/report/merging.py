@@ -7,7 +7,9 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from tasso.config import from_dict
 from tasso.errors import ConfigError
@@ -16,15 +18,12 @@ from tasso.models.export import Source, export_model
 from tasso.models.export.folder import check_new, new_folder
 from tasso.models.inference import Inference
 from tasso.models.merge import check_alpha, check_same_kind, merged
-from tasso.report.figures.style import colour, drawing, marker, new_figure, require_matplotlib, save
+from tasso.report.colours import colour, marker
+from tasso.report.figures.style import MARK, drawing, new_panels, save
+from tasso.report.tables import SETTING_NAMES
 from tasso.training.evaluator import EVALUATION_OPTIONS, Evaluator
 from tasso.training.run_folder import RunFolder
 from tasso.training.source import open_model
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-SETTINGS = {"mtil": "MTIL", "mcil": "MCIL"}
 
 
 def merge_into(first: str, second: str, alpha: float, folder: Path) -> Path:
@@ -46,7 +45,6 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
     """
     values = _parse(alphas)
     check_new(folder, "merge")
-    require_matplotlib()
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
     check_same_kind(a, b)
     config = from_dict({**_options_of_run(first), **_options_of_run(second), **options}, "merge")
@@ -56,8 +54,8 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
     for alpha in values:
         found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
         rows.append({"alpha": alpha, **found.settings()})
-    about = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
-    curve = {**about, "rows": rows}
+    metadata = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
+    curve = {**metadata, "rows": rows}
     with new_folder(folder, "merge") as place, drawing():
         write_text(place / "curve.json", json.dumps(curve, indent=1) + "\n")
         write_text(place / "curve.csv", _csv(curve))
@@ -104,7 +102,7 @@ def _csv(curve: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["alpha", "setting", "mean", *curve["tasks"]])
-    for setting in SETTINGS:
+    for setting in SETTING_NAMES:
         for row, mean in zip(curve["rows"], means(curve, setting), strict=True):
             writer.writerow([row["alpha"], setting, mean, *row[setting]])
     return text.getvalue()
@@ -112,15 +110,14 @@ def _csv(curve: Mapping[str, Any]) -> str:
 
 def draw(curve: Mapping[str, Any]) -> Figure:
     """Accuracy over α: the mean of all tasks, and each task by itself, faintly."""
-    figure = new_figure(2.7)
     alphas = [row["alpha"] for row in curve["rows"]]
-    panels = figure.subplots(1, 2, sharey=True)
-    for panel, (setting, title) in zip(panels, SETTINGS.items(), strict=True):
+    figure, panels = new_panels(2, 2, 2.7, (3.5, 2.2), sharey=True)
+    for panel, (setting, title) in zip(panels, SETTING_NAMES.items(), strict=True):
         for number, task in enumerate(curve["tasks"]):
             values = [row[setting][number] for row in curve["rows"]]
             panel.plot(alphas, values, color=colour(number + 1), marker=marker(number + 1), markersize=2.5,
                        linewidth=0.8, alpha=0.75, label=task)  # fmt: skip
-        panel.plot(alphas, means(curve, setting), color="black", linewidth=2, marker="o", markersize=3.5, label="mean")
+        panel.plot(alphas, means(curve, setting), color=MARK, linewidth=2, marker="o", markersize=3.5, label="mean")
         panel.set_title(title)
         panel.set_xlabel("α: 0 is A, 1 is B")
     panels[0].set_ylabel("accuracy (%)")

@@ -109,105 +109,79 @@
     for (const line of all(".cursor.on")) line.classList.remove("on");
   }
 
-  // Matrices: the headings and the zero-shot row say what a cell means.
-  const text = (node) => node.textContent.trim();
-  function cellLines(cell) {
-    const row = cell.parentElement;
-    const table = cell.closest("table");
-    const name = text(table.tHead.rows[0].cells[cell.cellIndex]);
-    const value = cell.dataset.v;
-    if (value === undefined) return [name, "not learned yet"];
-    const start = table.tBodies[0].rows[0];
-    if (row === start) return [`${name}, before any task`, `${value} %`];
-    const change = Number(value) - Number(start.cells[cell.cellIndex].dataset.v);
-    return [`${name}, after ${text(row.cells[0])}`, `${value} %`,
-      `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(2)} against zero-shot`];
+  // Marks, boxes and cells carry their own words, which browsers show without this script: one or the other.
+  for (const title of all("svg title")) {
+    const node = title.parentElement;
+    node.dataset.tip = title.textContent;
+    node.setAttribute("role", "img");
+    node.setAttribute("aria-label", title.textContent.replaceAll("\n", ", "));
+    title.remove();
+    const show = () => about !== node && say(node.dataset.tip.split("\n"), node);
+    node.addEventListener("mousemove", show); // not mouseenter: scrolling may have brought it under the pointer
+    node.addEventListener("focus", show);
+    node.addEventListener("mouseleave", silence);
+    node.addEventListener("blur", silence);
+    if (node.matches(".dot")) node.setAttribute("tabindex", "0");
   }
-  for (const table of all("table.heat")) {
-    const cells = all("tbody td", table);
-    cells.forEach((cell, number) => {
-      cell.tabIndex = number === 0 ? 0 : -1;
-      cell.setAttribute("aria-describedby", "tip");
-    });
-    const enter = (event) => {
-      const cell = event.target.closest("tbody td");
-      if (cell && cell !== about) say(cellLines(cell), cell);
-    };
-    table.addEventListener("mousemove", enter);
-    table.addEventListener("focusin", enter);
-    table.addEventListener("mouseleave", silence);
-    table.addEventListener("focusout", silence);
-    table.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-      const cell = event.target.closest("tbody td");
-      if (!step || !cell) return;
-      const row = table.tBodies[0].rows[cell.parentElement.sectionRowIndex + step[0]];
-      const next = row && row.cells[cell.cellIndex + step[1]];
-      if (!next || next.tagName !== "TD") return;
+
+  // A matrix has one tab stop; arrows lead from cell to cell.
+  for (const map of all("svg.heat")) {
+    const columns = Number(map.dataset.columns);
+    const cells = all(".cell", map);
+    cells.forEach((cell, number) => cell.setAttribute("tabindex", number === 0 ? "0" : "-1"));
+    map.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+      const number = cells.indexOf(event.target);
+      const next = cells[number + step];
+      const sameRow = Math.floor(number / columns) === Math.floor((number + step) / columns);
+      if (!step || !next || (Math.abs(step) === 1 && columns > 1 && !sameRow)) return;
       event.preventDefault();
-      cell.tabIndex = -1;
-      next.tabIndex = 0;
+      event.target.setAttribute("tabindex", "-1");
+      next.setAttribute("tabindex", "0");
       next.focus();
     });
   }
 
-  // Curves: all methods at one step, by pointer or with the arrow keys.
-  for (const panel of all("svg.steps")) {
+  // Panels with a value per method: curves at one step, by pointer or with the arrow keys, and histograms.
+  for (const panel of all("svg.steps, svg.shapes-of")) {
     const facts = panel.dataset;
-    const size = Number(facts.size), left = Number(facts.left), right = Number(facts.right);
-    const cursor = panel.querySelector(".cursor");
+    const size = Number(facts.size || 0);
+    const plot = panel.querySelector(".plot");
+    const box = plot.getBBox();
+    const cursor = document.createElementNS(panel.namespaceURI, "line");
     let step = size;
     panel.setAttribute("tabindex", "0");
+    for (const [name, value] of Object.entries({ class: "cursor", y1: box.y, y2: box.y + box.height })) {
+      cursor.setAttribute(name, value);
+    }
+    if (size) panel.append(cursor);
     const show = (aloud) => {
-      const groups = all("g[data-values]", panel).filter((group) => !group.classList.contains("off"));
+      const groups = all("[data-values]", panel).filter((group) => !group.classList.contains("off"));
+      const order = size ? (a, b) => b[1] - a[1] : (a, b) => a[1] - b[1];
       const values = groups.map((group) => [name(group), group.dataset.values.split(" ")[step]])
-        .filter((pair) => pair[1] !== undefined).sort((a, b) => b[1] - a[1]);
-      const title = step ? `${facts.name}, after ${step} of ${count(size, "task")} (percent)` : `${facts.name}, at the start`;
-      const lines = step ? values.map(([label, value]) => `${value}  ${label}`) : [];
-      const x = left + (right - left) * step / size;
+        .filter((pair) => pair[1] !== undefined).sort(order);
+      const when = !size ? "mean distance" : step ? `after ${step} of ${count(size, "task")} (percent)` : "at the start";
+      const lines = size && !step ? [] : values.map(([label, value]) => `${value}  ${label}`);
+      const x = box.x + box.width * step / Number(facts.high || 1);
       cursor.setAttribute("x1", x);
       cursor.setAttribute("x2", x);
       cursor.classList.add("on");
-      say([title, ...lines, `${facts.zero}  Zero-shot`], panel, aloud);
+      say([`${facts.name}, ${when}`, ...lines, `${facts.zero}  Zero-shot`], panel, aloud);
     };
     panel.addEventListener("mousemove", (event) => {
-      const box = panel.getBoundingClientRect();
-      const x = (event.clientX - box.left) / box.width * panel.viewBox.baseVal.width;
-      step = Math.max(0, Math.min(size, Math.round((x - left) / (right - left) * size)));
+      const seen = plot.getBoundingClientRect();
+      const x = (event.clientX - seen.left) / seen.width * Number(facts.high || 0);
+      step = Math.max(0, Math.min(size, Math.round(x)));
       show(false);
     });
     panel.addEventListener("focus", () => { if (panel.matches(":focus-visible")) show(false); });
     panel.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!move) return;
+      if (!move || !size) return;
       event.preventDefault();
       step = Math.max(0, Math.min(size, step + move));
       show(true);
     });
-    panel.addEventListener("mouseleave", silence);
-    panel.addEventListener("blur", silence);
-  }
-
-  // Marks and boxes that carry their own words, and histograms.
-  for (const node of all("[data-tip]")) {
-    node.setAttribute("tabindex", "0");
-    const show = () => about !== node && say(node.dataset.tip.split(/: (?=accuracy|median)|, (?=forgetting|quartiles)/), node);
-    node.addEventListener("mousemove", show); // not mouseenter: scrolling may have brought it under the pointer
-    node.addEventListener("focus", show);
-    node.addEventListener("mouseleave", silence);
-    node.addEventListener("blur", silence);
-  }
-  for (const panel of all("svg.shapes-of")) {
-    panel.setAttribute("tabindex", "0");
-    const show = () => {
-      if (about === panel) return;
-      const groups = all("g[data-mean]", panel).filter((group) => !group.classList.contains("off"));
-      const means = groups.map((group) => [name(group), group.dataset.mean]).sort((a, b) => a[1] - b[1]);
-      say([`${panel.dataset.name}, mean distance`, ...means.map(([label, mean]) => `${mean}  ${label}`),
-        `${panel.dataset.zero}  Zero-shot`], panel);
-    };
-    panel.addEventListener("mousemove", show);
-    panel.addEventListener("focus", show);
     panel.addEventListener("mouseleave", silence);
     panel.addEventListener("blur", silence);
   }

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
 
 from tasso.files import write_atomically
-from tasso.report.chapters import Chapter, Folded, Part, Shown
-from tasso.report.collect import SETTINGS, ReportError, RunResult, Setting
-from tasso.report.colours import colour_rules, legend_mark, mark_shapes
+from tasso.report.colours import colour_rules, mark_outlines
 from tasso.report.conclusion import conclude
-from tasso.report.curves import curves
-from tasso.report.distances import box_plot, distance_panels, measured
-from tasso.report.downloads import Downloads
-from tasso.report.filters import Choices, filter_bar
-from tasso.report.gallery import Gallery, gallery_section
-from tasso.report.groups import Comparison, Group, compare, several_orders
-from tasso.report.heatmap import heat_legend, heatmap, upright_names
-from tasso.report.markup import Html, element, join, raw, slug
-from tasso.report.scatter import scatter
+from tasso.report.figures import draw
+from tasso.report.figures.style import drawing
+from tasso.report.figures.svg import panels
+from tasso.report.formats import to_csv, to_latex
+from tasso.report.frame import SETTINGS, Comparison, Setting, compare, labels, run_table, several_orders
+from tasso.report.reader import ReportError
+from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import (
     CORE_METRICS,
     METRIC_COLUMNS,
     SETTING_MEANINGS,
     SETTING_NAMES,
-    SIGNIFICANT,
-    Cell,
-    Column,
-    Row,
+    ZERO_SHOT,
     Table,
     cost_table,
     count_of,
@@ -40,367 +38,305 @@ from tasso.report.tables import (
     order_table,
     summary_table,
 )
+from tasso.report.templates import render, slug
 
-# The page must never reach out: the browser itself is told to refuse everything that is not in the file.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_FEW_RUNS = 12  # details of more runs than these are folded
-_FEW_ROWS = 30
+Gallery = Mapping[str, Sequence[tuple[str, bytes]]]
+
+FEW_RUNS = 12  # details of more runs than these are folded
+FEW_ROWS = 30
+DOWNLOADS = {"csv": "CSV", "tex": "LaTeX"}
+_PNG_START = b"\x89PNG\r\n\x1a\n"
 
 
-def write_page(
-    runs: Sequence[RunResult],
-    out_path: str | PathLike[str],
-    *,
-    title: str,
-    intro: str,
-    gallery: Gallery | None = None,
-    sentence: str | None = None,
-    chapters: Sequence[Chapter] = (),
-    matrices_of: Sequence[RunResult] | None = None,
-    distances_of: Sequence[RunResult] | None = None,
-) -> Path:
-    """Write the report of `runs` to `out_path` and return that path.
-
-    `intro` is plain text, blank lines part paragraphs. `sentence` is the conclusion at the top; without
-    one it is worked out from the runs. `gallery` maps a domain to (class name, PNG bytes) pairs. `chapters` come first,
-    in the place of the tables that sum up the runs. `matrices_of` and `distances_of` are the runs whose accuracy
-    matrices and distances to class texts are shown, by default all of them.
-    """
+def write_page(frame: pd.DataFrame, out_path: str | PathLike[str], **content: Any) -> Path:
+    """Write the report of the runs in `frame` to `out_path` and return that path; `content` as for `build_page`."""
     out_path = Path(out_path)
-    content = build_page(
-        runs, title=title, intro=intro, gallery=gallery, sentence=sentence, chapters=chapters, matrices_of=matrices_of,
-        distances_of=distances_of,
-    )  # fmt: skip
+    text = build_page(frame, **content)
     out_path.parent.mkdir(parents=True, exist_ok=True)
     # A name may hold half a surrogate pair, which UTF-8 cannot: write those as character references.
-    write_atomically(out_path, lambda part: part.write_bytes(content.encode("utf-8", "xmlcharrefreplace")))
+    write_atomically(out_path, lambda part: part.write_bytes(text.encode("utf-8", "xmlcharrefreplace")))
     return out_path
 
 
 def build_page(
-    runs: Sequence[RunResult],
+    frame: pd.DataFrame,
     *,
     title: str,
     intro: str,
     gallery: Gallery | None = None,
     sentence: str | None = None,
-    chapters: Sequence[Chapter] = (),
-    matrices_of: Sequence[RunResult] | None = None,
-    distances_of: Sequence[RunResult] | None = None,
+    sections: Sequence[Section] = (),
+    matrices_of: Collection[str] | None = None,
+    distances_of: Collection[str] | None = None,
 ) -> str:
-    """The page's HTML. The same runs always give the same text."""
-    if not runs and not chapters:
+    """The page's HTML. The same runs always give the same text.
+
+    Args:
+        intro: plain text, blank lines part paragraphs.
+        gallery: example images: maps a domain to (class name, PNG bytes) pairs.
+        sentence: the conclusion at the top; without one it is worked out from the runs.
+        sections: come first, in the place of the tables that sum up the runs.
+        matrices_of, distances_of: the runs (values of `run`) whose accuracy matrices and distances to class texts are
+            shown, by default all of them.
+    """
+    if frame.empty and not sections:
         raise ReportError("a report page needs at least one run")
-    page = _Page(runs, unfold_first=bool(chapters))
-    sections: list[tuple[str, str, Html | None]] = [
-        (chapter.name, chapter.short or chapter.title, page.chapter(chapter)) for chapter in chapters
-    ]
-    if runs:
-        sections += [
-            ("summary", "Summary", None if chapters else page.summary()),
-            ("trade-off", "Accuracy and forgetting", page.trade_off()),
-            ("curves", "Task by task", page.curves()),
-            ("distances", "Images and texts", page.distances(runs if distances_of is None else distances_of)),
-            ("matrices", "Accuracy matrices", page.matrices(runs if matrices_of is None else matrices_of)),
-            ("costs", "Time and memory", None if chapters else page.costs()),
-        ]
-    sections.append(("images", "Images", gallery_section(gallery) if gallery else None))
-    there = [(target, name, section) for target, name, section in sections if section]
-    paragraphs = [element("p", text) for text in re.split(r"\n\s*\n", intro.strip()) if text]
-    contents = [element("li", element("a", name, href=f"#{target}")) for target, name, _ in there]
-    header = element(
-        "header",
-        element("h1", title),
-        element("p", (conclude(runs) if runs else "") if sentence is None else sentence, class_="conclusion"),
-        *paragraphs,
+    page = _Page(frame, unfold_first=bool(sections))
+    every: list[Section | None] = list(sections)
+    if not frame.empty:
+        with drawing(page=True):
+            every += [
+                None if sections else page.summary(),
+                page.trade_off(),
+                page.curves(),
+                page.distances(distances_of),
+                page.matrices(matrices_of),
+                None if sections else page.costs(),
+            ]
+    every.append(page.gallery(gallery) if gallery else None)
+    if sentence is None:
+        sentence = "" if frame.empty else conclude(frame)
+    return page.render(
+        "page.html",
+        title=title,
+        sentence=sentence,
+        paragraphs=[text for text in re.split(r"\n\s*\n", intro.strip()) if text],
+        sections=[section for section in every if section],
+        source="" if sections else f" from {count_of(len(page.runs), 'run')}",
+        style=Markup(_resource("page.css") + colour_rules()),
+        script=Markup(_resource("page.js")),
+        shapes=mark_outlines(),
+        files=lambda: page.files,
     )
-    nothing = element("p", "No run fits these filters.", id="nothing", class_="conclusion", hidden=True)
-    source = "" if chapters else f" from {count_of(len(runs), 'run')}"
-    made = f"Made by tasso{source}. This file needs no network."
-    body = element(
-        "body",
-        element("a", "Skip to the results", href="#results", class_="skip"),
-        mark_shapes(),
-        header,
-        element("nav", element("ul", *contents), aria_label="Contents"),
-        filter_bar(page.choices) if runs else "",
-        element("main", nothing, *(section for _, _, section in there), id="results", tabindex="-1"),
-        element("footer", element("p", made, class_="note")),
-        element("div", id="tip", role="tooltip", hidden=True),
-        element("p", class_="sr", id="tip-said", role="status", aria_live="polite"),
-        page.downloads.content(),
-        page.choices.content(),
-        raw("script", _resource("page.js")) if runs else "",
-    )
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", title),
-        raw("style", _resource("page.css") + colour_rules()),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _resource(name: str) -> str:
     return (files("tasso.report") / name).read_text(encoding="utf-8")
 
 
-def _section(name: str, title: str, *content: str) -> Html:
-    return element("section", element("h2", title, id=name), *content, aria_labelledby=name)
+@dataclass(frozen=True)
+class Choices:
+    """Methods, benchmarks and orders of a page, each with its number; `runs` has those of every run."""
 
+    methods: dict[str, int]
+    benchmarks: dict[str, int]
+    orders: dict[str, int]
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
 
-def _scroll(content: Html, name: str) -> Html:
-    """A box that scrolls sideways on a narrow screen; reachable by keyboard, hence the tab stop."""
-    return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=name)
+    @staticmethod
+    def of(comparisons: Sequence[Comparison], methods: Sequence[str]) -> Choices:
+        benchmarks = dict.fromkeys(comparison.benchmark for comparison in comparisons)
+        orders = sorted({comparison.order for comparison in comparisons})
+        numbered = [{name: number for number, name in enumerate(names)} for names in (methods, benchmarks, orders)]
+        found = Choices(numbered[0], numbered[1], numbered[2])
+        for comparison in comparisons:
+            where = found.benchmarks[comparison.benchmark], found.orders[comparison.order]
+            found.runs.extend((found.methods[label], *where) for label in comparison.runs["label"])
+        return found
+
+    def method(self, label: str | None) -> str | None:
+        """The value of `data-method`; None for what is about no method of the runs."""
+        return f"method-{self.methods[label]}" if label in self.methods else None
+
+    def benchmark(self, name: str) -> str | None:
+        """The value of `data-benchmark`; None for what belongs to all."""
+        return f"benchmark-{self.benchmarks[name]}" if name in self.benchmarks else None
+
+    def order(self, name: str) -> str | None:
+        """The value of `data-order`; None for what belongs to all."""
+        return f"order-{self.orders[name]}" if name in self.orders else None
 
 
 class _Page:
-    """The sections, and what they share."""
+    """The sections about runs, and what they share."""
 
-    def __init__(self, runs: Sequence[RunResult], *, unfold_first: bool = False) -> None:
-        self.runs = runs
+    def __init__(self, frame: pd.DataFrame, *, unfold_first: bool) -> None:
+        self.frame = frame
+        self.runs = run_table(frame)
         self.unfold_first = unfold_first
-        self.comparisons = compare(runs)
-        self.choices = Choices.of(runs)
-        self.downloads = Downloads()
+        self.comparisons = compare(frame)
+        self.choices = Choices.of(self.comparisons, labels(frame))
+        self.methods = self.choices.methods
+        self.files: dict[str, dict[str, str]] = {}
 
-    # -- what others add ---------------------------------------------------------------------------------------
+    def render(self, template: str, **values: Any) -> Markup:
+        return render(template, choices=self.choices, save=self._save, **values)
 
-    def chapter(self, chapter: Chapter) -> Html:
-        return _section(chapter.name, chapter.title, *map(self._part, chapter.parts))
+    def _save(self, table: Table, name: str) -> dict[str, str]:
+        """Keep a table under this name for the script, which makes files of it; returns the formats."""
+        if name in self.files:
+            raise ValueError(f"two tables named {name!r} on one page")
+        self.files[name] = {"csv": to_csv(table), "tex": to_latex(table)}
+        return DOWNLOADS
 
-    def _part(self, part: Part) -> Html:
-        if isinstance(part, Shown):
-            return element("div", self._table(part.table, part.name), class_="block", data_setting=part.setting)
-        if isinstance(part, Folded):
-            words = join([part.heading, " ", element("span", part.remark, class_="count") if part.remark else ""])
-            summary = element("summary", element("h3", words) if part.large else words)
-            content = element("div", *map(self._part, part.parts), class_="folded")
-            kind = "comparison" if part.large else None
-            return element("details", summary, content, class_=kind, open=part.open)
-        return part
+    def _drawing(self, kind: str, **values: Any) -> Markup:
+        return self.render("drawings.html", kind=kind, **values)
 
     # -- tables ------------------------------------------------------------------------------------------------
 
-    def summary(self) -> Html:
-        blocks = []
+    def summary(self) -> Section:
+        parts: list[Part] = []
         several = several_orders(self.comparisons)
-        for number, orders in enumerate(several):
+        for number, orders in enumerate(several, 1):
             for setting in SETTINGS:
                 tables = [
-                    self._table(order_table(orders, setting, metric.key), f"orders-{number + 1}-{setting}-{metric.key}")
+                    Shown(f"orders-{number}-{setting}-{metric.key}", order_table(orders, setting, metric.key))
                     for metric in CORE_METRICS
                 ]
-                where = self.choices.benchmark(orders.benchmark)
-                blocks.append(element("div", *tables, class_="block", data_setting=setting, data_benchmark=where))
+                parts.append(Block(tables, setting=setting, benchmark=orders.benchmark))
         for setting in SETTINGS:
-            table = summary_table(self.runs, setting)
-            content = self._table(table, f"summary-{setting}")
-            if several and len(table.rows) > _FEW_ROWS:  # the tables above sum it up
+            table = summary_table(self.frame, setting)
+            shown: Part = Shown(f"summary-{setting}", table, setting)
+            if several and len(table.rows) > FEW_ROWS:  # the tables above sum it up
                 words = f"{SETTING_NAMES[setting]}: every order by itself ({count_of(len(table.rows), 'row')})"
-                content = element("details", element("summary", words), content)
-            blocks.append(element("div", content, class_="block", data_setting=setting))
-        meanings = []
-        for metric in METRIC_COLUMNS:
-            better = "Higher is better." if metric.better == "up" else "Lower is better; below zero is a gain."
-            meaning = metric.meaning[0].upper() + metric.meaning[1:]
-            meanings += [element("dt", metric.name), element("dd", f"{meaning}. {better}")]
-        reading = element("details", element("summary", "What the columns mean"), element("dl", *meanings))
-        return _section("summary", "Summary", *blocks, reading)
+                shown = Block([Folded(words, [shown])], setting=setting)
+            parts.append(shown)
+        parts.append(Folded("What the columns mean", [self._drawing("meanings", metrics=METRIC_COLUMNS)]))
+        return Section("summary", "Summary", parts)
 
-    def costs(self) -> Html:
-        table = cost_table(self.runs)
-        if not table.rows:
-            return _section("costs", "Time and memory", element("p", "The runs have not recorded any task yet."))
-        words = f"Show the table ({count_of(len(table.rows), 'row')})"
-        folded = element("details", element("summary", words), self._table(table, "time-and-memory"))
-        return _section("costs", "Time and memory", folded)
+    def costs(self) -> Section:
+        table = cost_table(self.frame)
+        parts: list[Part] = ["The runs have not recorded any task yet."]
+        if table.rows:
+            parts = [Folded(f"Show the table ({count_of(len(table.rows), 'row')})", [Shown("time-and-memory", table)])]
+        return Section("costs", "Time and memory", parts)
 
-    def _table(self, table: Table, file_name: str) -> Html:
-        shown = table.shown()
-        head = element("tr", *(_column(column) for column in shown.columns))
-        about_methods = any(row.label is not None for row in shown.rows)
-        rows = [self._row(row, shown.columns, about_methods) for row in shown.rows]
-        grid = element(
-            "table",
-            element("caption", table.title),
-            element("thead", head),
-            element("tbody", *rows),
-            class_="numbers methods" if about_methods else "numbers",
-        )
-        notes = [element("p", note, class_="note") for note in table.notes]
-        return element(
-            "div", _scroll(grid, table.title), *notes, self.downloads.add(table, file_name), class_="with-notes"
-        )
+    # -- figures -----------------------------------------------------------------------------------------------
 
-    def _row(self, row: Row, columns: Sequence[Column], about_methods: bool) -> Html:
-        index = None if row.label is None else self.choices.methods.get(row.label)
-        is_reference = row.label is None and about_methods
-        first = element("th", "" if index is None else legend_mark(index), row.cells[0].main, scope="row")
-        cells = [_cell(cell, column) for cell, column in zip(row.cells[1:], columns[1:], strict=True)]
-        benchmark, order = row.about
-        return element(
-            "tr",
-            first,
-            *cells,
-            class_=" ".join(["reference"] * is_reference + ["starts-block"] * row.starts_block) or None,
-            data_method=self.choices.method(row.label),
-            data_benchmark=self.choices.benchmark(benchmark),
-            data_order=self.choices.order(order),
-        )
-
-    # -- drawings ----------------------------------------------------------------------------------------------
-
-    def trade_off(self) -> Html | None:
-        drawn = {
-            (number, setting): image
-            for number, comparison in enumerate(self.comparisons)
-            for setting in SETTINGS
-            if (image := scatter(comparison, setting, self.choices.methods))
-        }
-        if not drawn:
+    def trade_off(self) -> Section | None:
+        drawn = [draw.trade_off(comparison, self.methods) for comparison in self.comparisons]
+        if not any(drawn):
             return None
+        by_setting = [dict(zip(SETTINGS, panels(figure), strict=True)) if figure else {} for figure in drawn]
+
+        def panel(number: int, setting: Setting) -> Markup | None:
+            svg = by_setting[number].get(setting)
+            return svg and self._drawing("panels", panels=[svg], columns=1)
+
         words = "Upwards is more accurate, to the left is less forgotten, so the upper left is best; in percent. "
         words += "Each mark is a method, the small ones its runs. The dashed line is the zero-shot accuracy."
-        content = self._blocks(lambda number, setting: drawn.get((number, setting)), "pair")
-        return _section(
-            "trade-off", "Accuracy and forgetting", element("p", words, class_="legend"), self._keys(), *content
-        )
+        return self._section("trade-off", "Accuracy and forgetting", words, self._blocks(panel, "pair"))
 
-    def curves(self) -> Html:
-        explained = "Accuracy in percent on each task as the model learns one task after another. "
-        explained += "The vertical line and the mark show when the task itself was learned."
-        if any(len(group.runs) > 1 for comparison in self.comparisons for group in comparison.groups):
-            explained += " Lines are means over seeds, bands reach from the lowest to the highest seed."
-        content = self._blocks(lambda number, setting: curves(self.comparisons[number], setting, self.choices.methods))
-        return _section("curves", "Task by task", element("p", explained, class_="legend"), self._keys(), *content)
+    def curves(self) -> Section:
+        words = "Accuracy in percent on each task after 0, 1, 2 … tasks were learned. "
+        words += "The vertical line and the mark show when the task itself was learned."
+        if self.runs.duplicated(["benchmark", "model", "sequence", "order", "label"]).any():
+            words += " Lines are means over seeds, bands reach from the lowest to the highest seed."
 
-    def distances(self, runs: Sequence[RunResult]) -> Html | None:
-        blocks = []
+        def drawn(number: int, setting: Setting) -> Markup:
+            comparison = self.comparisons[number]
+            found = panels(draw.curves(comparison, setting, self.methods))
+            return self._drawing("panels", panels=found, columns=draw.columns_for(len(found)))
+
+        return self._section("curves", "Task by task", words, self._blocks(drawn))
+
+    def distances(self, runs: Collection[str] | None) -> Section | None:
+        parts: list[Part] = []
         for whole, name in zip(self.comparisons, self._names(), strict=True):
             comparison = _only(whole, runs)
-            if found := measured(comparison):
-                panels = distance_panels(comparison, found, self.choices.methods)
-                content = [panels, box_plot(comparison, found, self.choices.methods)]
-                blocks.append(self._of(comparison, name, content))
-        if not blocks:
+            found = draw.measured(comparison)
+            there = [label for label in comparison.labels if label in set(found["label"]) - {ZERO_SHOT}]
+            if there:
+                histograms = panels(draw.histograms(comparison, found, there, self.methods, prototypes=False))
+                (boxes,) = panels(draw.boxes(comparison, found, there, self.methods, prototypes=True))
+                content = [
+                    self._drawing("panels", panels=histograms, columns=draw.columns_for(len(histograms))),
+                    "Class texts against the mean image of each class (box: quartiles and median, line: all classes)",
+                    self._drawing("panels", panels=[boxes], columns=1),
+                ]
+                parts.append(self._of(comparison, name, content))
+        if not parts:
             return None
         words = (
             "The distance 1 − cosine between test images and the texts of their own classes after the last task; to "
-            "the left is closer. Dashed: the starting model. Runs with several seeds are taken together."
+            "the left is closer. Dashed: the pretrained model. Runs with several seeds are taken together."
         )
-        return _section("distances", "Images and texts", element("p", words, class_="legend"), self._keys(), *blocks)
+        return self._section("distances", "Images and texts", words, parts)
 
-    def matrices(self, runs: Sequence[RunResult]) -> Html:
-        def maps(number: int, setting: Setting) -> Html | None:
+    def matrices(self, runs: Collection[str] | None) -> Section:
+        wanted = set(self.runs.index if runs is None else runs)
+        by_run = {
+            run: dict(zip(SETTINGS, panels(draw.matrices(rows)), strict=True))
+            for run, rows in self.frame.groupby("run", sort=False)
+            if run in wanted
+        }
+
+        def maps(number: int, setting: Setting) -> Part | None:
             comparison = _only(self.comparisons[number], runs)
-            if not comparison.groups:
-                return None
-            drawn = [self._group_maps(group, setting, f"{number + 1}-{setting}") for group in comparison.groups]
-            cell = "2.75rem" if upright_names(comparison.tasks) else "3.75rem"
-            return element("div", *drawn, class_="maps", style=f"--tasks:{len(comparison.tasks)};--cell:{cell}")
+            drawn = [self._maps(comparison.of(label), setting, number, by_run) for label in comparison.labels]
+            return Block(drawn, kind="maps") if drawn else None
 
-        return _section("matrices", "Accuracy matrices", heat_legend(), *self._blocks(maps))
+        return Section("matrices", "Accuracy matrices", [self._drawing("heat-legend"), *self._blocks(maps)])
 
-    def _group_maps(self, group: Group, setting: Setting, suffix: str) -> Html:
+    def _maps(self, rows: pd.DataFrame, setting: Setting, number: int, by_run: Mapping[str, Any]) -> Block:
         """The first seed's matrix open, the others folded away: seven seeds would bury the next method."""
-        maps = [self._one_map(run, setting, f"{suffix}-{number + 1}") for number, run in enumerate(group.runs)]
-        rest: Html | str = ""
-        if len(maps) > 1:
-            more = element("summary", f"{count_of(len(maps) - 1, 'more run')} of {group.label}")
-            rest = element("details", more, *maps[1:])
-        return element("div", maps[0], rest, class_="map", data_method=self.choices.method(group.label))
+        found: list[Part] = []
+        for place, run in enumerate(run_table(rows).itertuples(), 1):
+            state = "" if run.finished else f", unfinished: {run.learned} of {count_of(len(run.order), 'task')}"
+            detail = f"{SETTING_NAMES[setting]}, seed {run.seed}{state}"
+            name = f"matrix-{slug(run.label)}-{number + 1}-{setting}-{place}"
+            # Two labels may have one slug; the method's number tells them apart.
+            name = name if name not in self.files else f"{name}-{self.methods[run.label]}"
+            table = matrix_table(rows[rows["run"] == run.Index], setting)
+            panel = by_run[run.Index][setting]
+            found.append(self._drawing("matrix", run=run, detail=detail, panel=panel, table=table, name=name))
+        label = rows["label"].iloc[0]
+        rest = [Folded(f"{count_of(len(found) - 1, 'more run')} of {label}", found[1:])] if len(found) > 1 else []
+        return Block([found[0], *rest], method=label, kind="map")
 
-    def _one_map(self, run: RunResult, setting: Setting, suffix: str) -> Html:
-        table = matrix_table(run, setting)
-        state = "" if run.finished else f", unfinished: {run.learned} of {count_of(len(run.tasks), 'task')}"
-        detail = element("span", f"{SETTING_NAMES[setting]}, seed {run.seed}{state}", class_="count")
-        caption = join([legend_mark(self.choices.methods[run.label]), run.label, " ", detail])
-        name = f"matrix-{slug(run.label)}-{suffix}"
-        # Two labels may have one slug; the method's number tells them apart.
-        name = name if name not in self.downloads.files else f"{name}-{self.choices.methods[run.label]}"
-        return join([_scroll(heatmap(run, setting, caption), table.title), self.downloads.add(table, name)])
+    def gallery(self, gallery: Gallery) -> Section:
+        """One block per domain, one image per class, embedded so that the page stays one file."""
+        images = {domain: [_image(domain, *image) for image in several] for domain, several in gallery.items()}
+        content = self._drawing("gallery", gallery=images)
+        return Section("images", "What the images look like", [content], short="Images")
 
     # -- what sections share -----------------------------------------------------------------------------------
 
-    def _blocks(self, draw: Callable[[int, Setting], Html | None], kind: str = "") -> list[Html]:
-        """What `draw` makes of every comparison in both settings; folded where there is a lot of it."""
-        several = len(self.comparisons) > 1
-        blocks = []
+    def _section(self, name: str, title: str, words: str, parts: Sequence[Part]) -> Section:
+        return Section(name, title, [words, self._drawing("keys"), *parts])
+
+    def _blocks(self, content: Callable[[int, Setting], Part | None], kind: str = "plain") -> list[Part]:
+        """The content of every comparison in both settings; folded where there is a lot of it."""
+        blocks: list[Part] = []
         for number, (comparison, name) in enumerate(zip(self.comparisons, self._names(), strict=True)):
-            parts = []
-            for setting in SETTINGS:
-                if content := draw(number, setting):
-                    meaning = element("span", SETTING_MEANINGS[setting], class_="count")
-                    heading = element("h4" if several else "h3", SETTING_NAMES[setting], " ", meaning)
-                    parts.append(element("div", heading, content, class_="block", data_setting=setting))
-            if not parts:
-                continue
-            blocks.append(self._of(comparison, name, parts, kind))
+            found = ((setting, content(number, setting)) for setting in SETTINGS)
+            parts = [
+                Block([part], heading=SETTING_NAMES[setting], remark=SETTING_MEANINGS[setting], setting=setting)
+                for setting, part in found
+                if part
+            ]
+            if parts:
+                blocks.append(self._of(comparison, name, [Block(parts, kind=kind)]))
         return blocks
 
-    def _of(self, comparison: Comparison, name: str, parts: Sequence[Html], kind: str = "") -> Html:
+    def _of(self, comparison: Comparison, name: str, parts: Sequence[Part]) -> Part:
         """What belongs to one comparison: under its name where there are several, folded where runs are many."""
-        content = element("div", *parts, class_=kind or None)
-        where = {
-            "data_benchmark": self.choices.benchmark(comparison.benchmark),
-            "data_order": self.choices.order(comparison.order),
-        }
+        where: dict[str, Any] = {"benchmark": comparison.benchmark, "order": comparison.order}
         if len(self.comparisons) == 1:
-            return element("div", content, **where)
-        runs = element("span", count_of(len(comparison.runs), "run"), class_="count")
-        summary = element("summary", element("h3", name, " ", runs))
+            return Block(parts, kind="plain", **where)
         first = comparison.order == self.comparisons[0].order and self.unfold_first
-        few = len(self.runs) <= _FEW_RUNS
-        return element("details", summary, content, class_="comparison", open=few or first, **where)
+        few = len(self.runs) <= FEW_RUNS
+        remark = count_of(len(comparison.runs), "run")
+        return Folded(name, parts, remark, large=True, open=few or first, **where)
 
     def _names(self) -> list[str]:
         """A name for each comparison; the tasks are spelled out where the rest does not tell two apart."""
-        short = [comparison.name for comparison in self.comparisons]
-        long = [f"{comparison.name}: {', '.join(comparison.tasks)}" for comparison in self.comparisons]
-        counts = Counter(short)
-        return [name if counts[name] == 1 else spelled for name, spelled in zip(short, long, strict=True)]
-
-    def _keys(self) -> Html:
-        methods = self.choices.methods.items()
-        keys = [element("li", legend_mark(number), label, data_method=f"method-{number}") for label, number in methods]
-        dash = element("line", class_="zero-shot", x1=0, y1=8, x2=24, y2=8)
-        dashed = element("svg", dash, class_="key wide", viewBox="0 0 24 16", aria_hidden="true")
-        return element("ul", *keys, element("li", dashed, "Zero-shot"), class_="keys")
+        counts = Counter(comparison.name for comparison in self.comparisons)
+        return [
+            one.name if counts[one.name] == 1 else f"{one.name}: {', '.join(one.tasks)}" for one in self.comparisons
+        ]
 
 
-def _only(comparison: Comparison, runs: Sequence[RunResult]) -> Comparison:
+def _only(comparison: Comparison, runs: Collection[str] | None) -> Comparison:
     """A comparison without the runs that are not among these."""
-    wanted = {id(run) for run in runs}
-    kept = [Group(group.label, tuple(run for run in group.runs if id(run) in wanted)) for group in comparison.groups]
-    return replace(comparison, groups=tuple(group for group in kept if group.runs))
+    if runs is None:
+        return comparison
+    rows = comparison.frame[comparison.frame["run"].isin(list(runs))]
+    return Comparison(comparison.benchmark, comparison.model, comparison.sequence, comparison.tasks, rows)
 
 
-def _column(column: Column) -> Html:
-    arrow: Html | str = ""
-    if column.better:
-        sign, words = ("↑", "higher is better") if column.better == "up" else ("↓", "lower is better")
-        arrow = join(
-            [
-                element("span", f"\N{NO-BREAK SPACE}{sign}", aria_hidden="true"),
-                element("span", f" ({words})", class_="sr"),
-            ]
-        )
-    return element("th", column.name, arrow, scope="col", class_=_kind(column))
-
-
-def _kind(column: Column) -> str | None:
-    return " ".join(["text"] * (not column.numeric) + ["apart"] * column.apart) or None
-
-
-def _cell(cell: Cell, column: Column) -> Html:
-    main: str = element("strong", cell.main) if cell.best else element("u", cell.main) if cell.second else cell.main
-    spread = "" if cell.spread is None else element("span", f" ± {cell.spread_text}", class_="spread")
-    sign: Html | str = ""
-    if cell.significant:
-        words = element("span", " significantly better than the runner-up", class_="sr")
-        sign = join([element("span", f" {SIGNIFICANT}", aria_hidden="true"), words])
-    return element("td", main, spread, sign, class_=_kind(column))
+def _image(domain: str, name: str, png: bytes) -> dict[str, Any]:
+    if not png.startswith(_PNG_START) or len(png) < 24:
+        raise ReportError(f"gallery: {domain}: {name}: not a PNG image")
+    width, height = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))
+    return {"name": name, "data": b64encode(png).decode("ascii"), "width": width, "height": height}

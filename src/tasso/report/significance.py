@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -86,14 +85,6 @@ def paired_test(
         return Paired(best, second_name, len(differences), None)
     ahead = sum(differences) > 0 if better == "up" else sum(differences) < 0
     return Paired(best, second_name, len(differences), sign_flip_p(differences), ahead)
-
-
-def by_pair(values: Sequence[tuple[Key, float]]) -> dict[Key, float]:
-    """One number for each order and seed; repeats of one are averaged, so that none counts twice."""
-    found: dict[Key, list[float]] = {}
-    for key, value in values:
-        found.setdefault(key, []).append(value)
-    return {key: fmean(several) for key, several in found.items()}
 
 
 def describe_tests(tests: Sequence[tuple[str, Paired]]) -> list[str]:

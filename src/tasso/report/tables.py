@@ -1,17 +1,30 @@
-"""Tables of results, kept apart from the formats they are written in."""
+"""Tables: queries on the table of results, kept apart from the formats they are written in."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Literal
 
-from tasso.report.collect import COST_FIELDS, ReportError, RunResult, Setting
-from tasso.report.groups import Comparison, Group, Orders, compare
-from tasso.report.significance import LEVEL, Key, Paired, by_pair, describe_tests, paired_test
+import pandas as pd
+
+from tasso.report.frame import (
+    COSTS,
+    Comparison,
+    Orders,
+    Setting,
+    accuracies,
+    compare,
+    costs,
+    finished_metrics,
+    labels,
+    run_table,
+    zero_shot,
+)
+from tasso.report.reader import ReportError
+from tasso.report.significance import LEVEL, Key, Paired, describe_tests, paired_test
 
 SETTING_NAMES: dict[Setting, str] = {"mtil": "MTIL", "mcil": "MCIL"}
 SETTING_MEANINGS: dict[Setting, str] = {
@@ -114,17 +127,12 @@ class Metric:
 
 METRIC_COLUMNS = (
     Metric("accuracy", "Accuracy", "up", "mean accuracy over all tasks once every task has been learned"),
-    Metric(
-        "forgetting",
-        "Forgetting",
-        "down",
-        "a task's accuracy when just learned less its worst later one",
-    ),
+    Metric("forgetting", "Forgetting", "down", "a task's accuracy when just learned less its worst later one"),
     Metric(
         "zero_shot_degradation",
-        "Zero-shot loss",
+        "Zero-shot degradation",
         "down",
-        "the starting model's accuracy on a task less the worst before it was learned",
+        "the pretrained model's accuracy on a task less the worst before it was learned",
     ),
     Metric("transfer", "Transfer", "up", "mean accuracy on tasks before they are learned (ZSCL's)"),
     Metric("average", "Average", "up", "mean accuracy over all tasks and all steps (ZSCL's)"),
@@ -137,121 +145,133 @@ def fixed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
-def summary_table(runs: Sequence[RunResult], setting: Setting) -> Table:
-    """One row per method (and benchmark, model and order, where several are given), mean ± std over seeds.
+def count_of(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
-    Each comparison starts with the zero-shot accuracy of the starting model. The best method of each
-    comparison is marked where there are at least two to choose from.
-    """
-    if not runs:
-        raise ReportError("a summary needs at least one run")
-    comparisons = compare(runs)
-    rows: list[Row] = []
-    tests: list[tuple[str, Paired]] = []
-    for comparison in comparisons:
-        more, tested = _comparison_rows(comparison, setting, starts_block=bool(rows))
-        where = f"{comparison.name}, " if len(comparisons) > 1 else ""
-        rows += more
-        tests += [(where + column, test) for column, test in tested]
-    name = SETTING_NAMES[setting]
-    same = _shared_fields(comparisons)
-    where = ", ".join(text for text in same if text)
-    return Table(
-        title=f"{name} on {where}" if where else name,
-        columns=(
-            Column("Method", numeric=False),
-            *(
-                Column(column, numeric=False, implied=value is not None)
-                for column, value in zip(("Benchmark", "Model", "Order"), same, strict=True)
-            ),
-            Column("Runs"),
-            *(Column(metric.name, metric.better) for metric in METRIC_COLUMNS),
-        ),
-        rows=tuple(rows),
-        notes=(*_summary_notes(comparisons, setting), *describe_tests(tests)),
-    )
+
+def mean_cell(values: Iterable[float], digits: int = 2) -> Cell:
+    """Mean and, of several values, sample standard deviation (n - 1); empty without values or with a NaN among them."""
+    numbers = list(values)
+    if not numbers or any(map(math.isnan, numbers)):
+        return Cell(None)
+    return Cell(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, digits)
 
 
 CORE_METRICS = METRIC_COLUMNS[:3]
 
 
-def combined_table(runs: Sequence[RunResult]) -> Table:
-    """The paper's three metrics in both settings side by side, for runs of one benchmark, model and order."""
-    comparisons = compare(runs)
-    if len(comparisons) != 1:
-        raise ReportError("a combined table needs runs of one benchmark, model and order")
-    comparison = comparisons[0]
-    settings = tuple(SETTING_NAMES)
-    columns = [(setting, metric) for setting in settings for metric in CORE_METRICS]
-    ranked = [_metric_column(comparison.groups, setting, metric) for setting, metric in columns]
-    numbers = [column for column, _ in ranked]
-    names = [f"{SETTING_NAMES[setting]} {metric.name.lower()}" for setting, metric in columns]
-    tests = [(name, test) for name, (_, test) in zip(names, ranked, strict=True) if test]
-    zero_shot = [
-        Cell(fmean(comparison.zero_shot(setting)) if metric.key == "accuracy" else None) for setting, metric in columns
-    ]
-    rows = [Row((Cell(ZERO_SHOT), *zero_shot))]
-    for index, group in enumerate(comparison.groups):
-        rows.append(Row((Cell(group.label), *(column[index] for column in numbers)), label=group.label))
+def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
+    """One row per method (and benchmark, model and order, where several are given), mean ± std over seeds.
+
+    Each comparison starts with the zero-shot accuracy of the pretrained model. The best method of each
+    comparison is marked where there are at least two to choose from.
+    """
+    if frame.empty:
+        raise ReportError("a summary needs at least one run")
+    comparisons = compare(frame)
+    rows: list[Row] = []
+    tests: list[tuple[str, Paired]] = []
+    notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
+    counts: set[int] = set()
+    for comparison in comparisons:
+        found = finished_metrics(comparison.frame, setting)
+        where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))
+        about = (comparison.benchmark, comparison.order)
+        start = Cell(fmean(zero_shot(comparison.frame, setting)))
+        others = (Cell(None),) * (len(METRIC_COLUMNS) - 1)
+        rows.append(Row((Cell(ZERO_SHOT), *where, Cell(None), start, *others), starts_block=bool(rows), about=about))
+        ranked = [_column(found, comparison.labels, metric) for metric in METRIC_COLUMNS]
+        for index, label in enumerate(comparison.labels):
+            count = int((found["label"] == label).sum())
+            counts.add(count)
+            numbers = (column[index] for column, _ in ranked)
+            rows.append(Row((Cell(label), *where, Cell(count, digits=0), *numbers), label=label, about=about))
+        prefix = f"{comparison.name}, " if len(comparisons) > 1 else ""
+        # Not for "last": it is the accuracy under ZSCL's name.
+        named = zip(METRIC_COLUMNS[:-1], ranked, strict=False)
+        tests += [(prefix + metric.name, test) for metric, (_, test) in named if test]
+    if several := " or ".join(str(count) for count in sorted(counts) if count > 1):
+        notes.append(f"Mean ± sample standard deviation (n - 1) over n = {several} runs with different seeds.")
+    most = max(len(comparison.labels) for comparison in comparisons)
+    if most > 1:
+        second = ", and the runner-up" if most > 2 else ""
+        notes.append(f"The best method of each column is marked{second}; the zero-shot row is a reference.")
+    for comparison in comparisons:
+        notes += _run_notes(comparison, f" on {comparison.name}" if len(comparisons) > 1 else "")
+    name = SETTING_NAMES[setting]
+    where_text, where_columns = _where(comparisons)
     return Table(
-        title=", ".join(text for text in _shared_fields(comparisons) if text),
+        title=f"{name} on {where_text}" if where_text else name,
         columns=(
             Column("Method", numeric=False),
-            *(Column(name, metric.better) for name, (_, metric) in zip(names, columns, strict=True)),
+            *where_columns,
+            Column("Runs"),
+            *(Column(metric.name, metric.better) for metric in METRIC_COLUMNS),
         ),
         rows=tuple(rows),
-        notes=(*(f"{SETTING_NAMES[s]}: {SETTING_MEANINGS[s]}." for s in settings), *describe_tests(tests)),
+        notes=(*notes, *describe_tests(tests)),
     )
 
 
-def _shared_fields(comparisons: Sequence[Comparison]) -> tuple[str | None, str | None, str | None]:
-    """Benchmark, model and order in words where all comparisons share them, else None."""
+def _run_notes(comparison: Comparison, where: str) -> list[str]:
+    notes = []
+    for label, runs in comparison.runs.groupby("label", sort=False):
+        if left_out := int((~runs["finished"]).sum()):
+            notes.append(f"{label}{where}: {count_of(left_out, 'unfinished run')} left out.")
+        seeds = runs[runs["finished"]]["seed"]
+        if twice := [str(seed) for seed in seeds[seeds.duplicated()].unique()]:
+            notes.append(f"{label}{where}: more than one run with seed {', '.join(twice)}.")
+    return notes
 
-    def shared(values: set[str], prefix: str = "") -> str | None:
-        if len(values) > 1:
-            return None
-        value = next(iter(values))
-        return prefix + value if value else ""
 
-    return (
-        shared({comparison.benchmark for comparison in comparisons}),
-        shared({comparison.model for comparison in comparisons}),
-        shared({comparison.sequence for comparison in comparisons}, "order "),
+def combined_table(frame: pd.DataFrame) -> Table:
+    """The paper's three metrics in both settings side by side, for runs of one benchmark, model and order."""
+    comparisons = compare(frame)
+    if len(comparisons) != 1:
+        raise ReportError("a combined table needs runs of one benchmark, model and order")
+    names = labels(frame)
+    columns, start, tests = [Column("Method", numeric=False)], [], []
+    grid: list[list[Cell]] = [[] for _ in names]
+    for setting, setting_name in SETTING_NAMES.items():
+        found = finished_metrics(frame, setting)
+        for metric in CORE_METRICS:
+            columns.append(Column(f"{setting_name} {metric.name.lower()}", metric.better))
+            start.append(Cell(fmean(zero_shot(frame, setting)) if metric.key == "accuracy" else None))
+            cells, test = _column(found, names, metric)
+            for line, cell in zip(grid, cells, strict=True):
+                line.append(cell)
+            tests += [(columns[-1].name, test)] if test else []
+    rows = [Row((Cell(label), *line), label=label) for label, line in zip(names, grid, strict=True)]
+    return Table(
+        title=_where(comparisons)[0],
+        columns=tuple(columns),
+        rows=(Row((Cell(ZERO_SHOT), *start)), *rows),
+        notes=(*(f"{SETTING_NAMES[s]}: {SETTING_MEANINGS[s]}." for s in SETTING_NAMES), *describe_tests(tests)),
     )
 
 
-def _comparison_rows(
-    comparison: Comparison, setting: Setting, *, starts_block: bool
-) -> tuple[list[Row], list[tuple[str, Paired]]]:
-    where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))
-    zero_shot = Cell(fmean(comparison.zero_shot(setting)))
-    others = (Cell(None),) * (len(METRIC_COLUMNS) - 1)
-    about = (comparison.benchmark, comparison.order)
-    rows = [Row((Cell(ZERO_SHOT), *where, Cell(None), zero_shot, *others), starts_block=starts_block, about=about)]
-    ranked = [_metric_column(comparison.groups, setting, metric) for metric in METRIC_COLUMNS]
-    columns = [column for column, _ in ranked]
-    for index, group in enumerate(comparison.groups):
-        numbers = tuple(column[index] for column in columns)
-        count = Cell(len(group.finished), digits=0)
-        rows.append(Row((Cell(group.label), *where, count, *numbers), label=group.label, about=about))
-    # Once for accuracy: "last" is the same number under ZSCL's name.
-    tests = [(metric.name, test) for metric, (_, test) in zip(METRIC_COLUMNS, ranked, strict=True) if test]
-    return rows, [(name, test) for name, test in tests if name != "Last"]
+def _where(comparisons: Sequence[Comparison]) -> tuple[str, list[Column]]:
+    """What all comparisons share, in words, and columns for benchmark, model and order: implied where they share it."""
+    texts, columns = [], []
+    for name, field in (("Benchmark", "benchmark"), ("Model", "model"), ("Order", "sequence")):
+        values = {getattr(comparison, field) for comparison in comparisons}
+        columns.append(Column(name, numeric=False, implied=len(values) == 1))
+        if len(values) == 1 and (value := values.pop()):
+            texts.append(f"order {value}" if field == "sequence" else value)
+    return ", ".join(texts), columns
 
 
-def _metric_column(groups: Sequence[Group], setting: Setting, metric: Metric) -> tuple[list[Cell], Paired | None]:
-    cells = []
-    for group in groups:
-        result = group.metric(setting, metric.key)
-        cells.append(Cell(None) if result is None else Cell(result.mean, result.spread))
-    samples = [_sample(group.finished, setting, metric) for group in groups]
-    return rank(cells, [group.label for group in groups], samples, metric.better)
+def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> tuple[list[Cell], Paired | None]:
+    """One metric of each method, the best marked and tested against the runner-up."""
+    mine = [found[found["label"] == label] for label in names]
+    cells = [mean_cell(rows[metric.key]) for rows in mine]
+    return rank(cells, names, [_sample(rows, metric) for rows in mine], metric.better)
 
 
-def _sample(runs: Sequence[RunResult], setting: Setting, metric: Metric) -> dict[Key, float]:
-    """The metric of each run, by the order of its tasks and its seed."""
-    values = [(run, run.setting(setting).metrics[metric.key]) for run in runs]
-    return by_pair([((run.order, run.seed), value) for run, value in values if value is not None])
+def _sample(found: pd.DataFrame, metric: Metric) -> dict[Key, float]:
+    """The metric by order and seed; repeats of one are averaged, so that none counts twice."""
+    there = found[found[metric.key].notna()]
+    return dict(there.groupby(["order_name", "seed"], sort=False)[metric.key].agg(fmean))
 
 
 def rank(
@@ -260,7 +280,7 @@ def rank(
     """Mark the best and the runner-up of a column, and test one against the other.
 
     Args:
-        cells: the column, one cell a method.
+        cells: the column, one cell per method.
         labels: the methods.
         samples: what each cell is the mean of, by order and seed.
     """
@@ -279,7 +299,7 @@ def rank(
         replace(cell, best=number in first, second=several and number in second and number not in first)
         for number, cell in enumerate(cells)
     ]
-    if len(first) != 1:  # level with each other: nobody is ahead
+    if len(first) != 1:  # level with each other: none is ahead
         return marked, None
     test = paired_test(labels[first[0]], samples[first[0]], labels[second[0]], samples[second[0]], better)
     marked[first[0]] = replace(marked[first[0]], p=test.p if test.ahead else None)
@@ -292,32 +312,28 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
     A method that lacks an order has no mean: it would be that of other tasks than the others'.
     """
     metric = next(metric for metric in METRIC_COLUMNS if metric.key == key)
-    labels = list(dict.fromkeys(group.label for comparison in orders.comparisons for group in comparison.groups))
-    grid: list[list[Cell]] = [[] for _ in labels]
+    names = labels(orders.frame)
+    found = finished_metrics(orders.frame, setting)
+    grid: list[list[Cell]] = [[] for _ in names]
     tests: list[tuple[str, Paired]] = []
     for comparison in orders.comparisons:
-        groups = {group.label: group for group in comparison.groups}
-        column, test = _metric_column([groups.get(label, Group(label, ())) for label in labels], setting, metric)
+        here = found[(found["order"] == comparison.tasks) & (found["sequence"] == comparison.sequence)]
+        column, test = _column(here, names, metric)
         for cells, cell in zip(grid, column, strict=True):
             cells.append(cell)
         if test and test.p is not None:
             tests.append((comparison.order, test))
-    whole = [all(cell.value is not None for cell in cells) for cells in grid]
-    runs = [[run for run in orders.runs if run.label == label and run.finished] for label in labels]
-    samples = [_sample(mine, setting, metric) for mine in runs]
-    means = [
-        Cell(fmean(float(cell.value) for cell in cells if cell.value is not None)) if complete else Cell(None)
-        for cells, complete in zip(grid, whole, strict=True)
-    ]
-    means, test = rank(means, labels, samples, metric.better)
+    means = [mean_cell(math.nan if cell.value is None else float(cell.value) for cell in cells) for cells in grid]
+    samples = [_sample(found[found["label"] == label], metric) for label in names]
+    means, test = rank([replace(cell, spread=None) for cell in means], names, samples, metric.better)
     if test:
         tests.append(("mean", test))
-    counts = sorted({len(mine) for mine in runs})
+    counts = sorted({int((found["label"] == label).sum()) for label in names})
     notes = [
         f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent.",
-        f"Runs a method, all orders together: {' or '.join(map(str, counts))}.",
+        f"Runs per method, all orders together: {' or '.join(map(str, counts))}.",
     ]
-    if missing := [label for label, complete in zip(labels, whole, strict=True) if not complete]:
+    if missing := [label for label, mean in zip(names, means, strict=True) if mean.value is None]:
         notes.append(f"No mean, because a finished run of an order is missing: {', '.join(missing)}.")
     return Table(
         title=f"{SETTING_NAMES[setting]} {metric.name.lower()} on {orders.name}",
@@ -328,113 +344,73 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
         ),
         rows=tuple(
             Row((Cell(label), *cells, mean), label=label, about=(orders.benchmark, ""))
-            for label, cells, mean in zip(labels, grid, means, strict=True)
+            for label, cells, mean in zip(names, grid, means, strict=True)
         ),
         notes=(*notes, *describe_tests(tests)),
     )
 
 
-def _summary_notes(comparisons: Sequence[Comparison], setting: Setting) -> list[str]:
-    groups = [group for comparison in comparisons for group in comparison.groups]
-    notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
-    counts = sorted({len(group.finished) for group in groups if len(group.finished) > 1})
-    if counts:
-        several = "n = " + " or ".join(str(count) for count in counts)
-        notes.append(f"Mean ± sample standard deviation (n - 1) over {several} runs with different seeds.")
-    if any(len(comparison.groups) > 1 for comparison in comparisons):
-        second = ", and the runner-up" if any(len(comparison.groups) > 2 for comparison in comparisons) else ""
-        notes.append(f"The best method of each column is marked{second}; the zero-shot row is a reference.")
-    for comparison in comparisons:
-        where = f" on {comparison.name}" if len(comparisons) > 1 else ""
-        for group in comparison.groups:
-            notes += _group_notes(group, where)
-    return notes
-
-
-def _group_notes(group: Group, where: str) -> list[str]:
-    notes = []
-    left_out = len(group.runs) - len(group.finished)
-    if left_out:
-        notes.append(f"{group.label}{where}: {count_of(left_out, 'unfinished run')} left out.")
-    seeds = Counter(run.seed for run in group.finished)
-    twice = [str(seed) for seed, count in seeds.items() if count > 1]
-    if twice:
-        notes.append(f"{group.label}{where}: more than one run with seed {', '.join(twice)}.")
-    return notes
-
-
-def count_of(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def matrix_table(run: RunResult, setting: Setting) -> Table:
-    """Accuracy on every task (columns) at the start and after each learned task (rows)."""
-    result = run.setting(setting)
-    rows = [_matrix_row(ZERO_SHOT, result.zero_shot, None)]
-    for index, values in enumerate(result.matrix):
-        rows.append(_matrix_row(f"{index + 1}. {run.tasks[index]}", values, index))
+def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
+    """Accuracy of one run on every task (columns) at the start and after each learned task (rows)."""
+    (run,) = run_table(rows).itertuples()
+    lines = []
+    for step, values in enumerate(accuracies(rows, setting).itertuples(index=False)):
+        name = f"{step}. {run.order[step - 1]}" if step else ZERO_SHOT
+        cells = [Cell(_known(value), learned=task == step) for task, value in enumerate(values, 1)]
+        lines.append(Row((Cell(name), *cells, Cell(_known(fmean(values))))))
     notes = ["Accuracy in percent. The marked cell of a row is the task learned in that step."]
     if not run.finished:
-        notes.append(f"Unfinished run: {run.learned} of {count_of(len(run.tasks), 'task')} learned.")
+        notes.append(f"Unfinished run: {run.learned} of {count_of(len(run.order), 'task')} learned.")
+    (comparison,) = compare(rows)
     return Table(
-        title=f"{run.label}, seed {run.seed}: {SETTING_NAMES[setting]} accuracy on {compare([run])[0].name}",
-        columns=(Column("After task", numeric=False), *(Column(task) for task in run.tasks), Column("Mean")),
-        rows=tuple(rows),
+        title=f"{run.label}, seed {run.seed}: {SETTING_NAMES[setting]} accuracy on {comparison.name}",
+        columns=(Column("After task", numeric=False), *(Column(task) for task in run.order), Column("Mean")),
+        rows=tuple(lines),
         notes=tuple(notes),
     )
 
 
-def _matrix_row(name: str, values: Sequence[float], learned: int | None) -> Row:
-    cells = (Cell(_known(value), learned=index == learned) for index, value in enumerate(values))
-    return Row((Cell(name), *cells, Cell(_known(fmean(values)))))
-
-
 def _known(value: float) -> float | None:
-    """NaN is nothing to show: an extended run whose early models were gone."""
     return None if math.isnan(value) else value
 
 
-# Column name, how many of the stored unit make one of the shown unit, decimals; in COST_FIELDS' order.
+# Column name, how many of the stored unit make one of the shown unit, decimals; in the order of COSTS.
 _COST_COLUMNS = (
     ("Steps", 1.0, 0),
     ("Training (s)", 1.0, 1),
     ("Images per second", 1.0, 0),
     ("Peak memory (MiB)", 2.0**20, 1),
     ("Trained parameters (millions)", 1e6, 3),
-    ("Making ready (s)", 1.0, 1),
+    ("Preparation (s)", 1.0, 1),
     ("Evaluation (s)", 1.0, 1),
 )
 
 
-def cost_table(runs: Sequence[RunResult]) -> Table:
+def cost_table(frame: pd.DataFrame) -> Table:
     """Time, speed and memory of every task of every run."""
-    if not runs:
+    if frame.empty:
         raise ReportError("a cost table needs at least one run")
-    comparisons = compare(runs)
-    same = _shared_fields(comparisons)
+    comparisons = compare(frame)
     rows: list[Row] = []
     for comparison in comparisons:
         where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))
-        for run in comparison.runs:
-            for index, cost in enumerate(run.costs):
-                first = (Cell(run.label), *where, Cell(run.seed, digits=0), Cell(cost.task))
-                stored = [getattr(cost, field) for field in COST_FIELDS]
+        found = costs(comparison.frame)
+        for label in comparison.labels:  # repeats of a method stand together
+            for (_, step), cost in found[found["label"] == label].iterrows():
                 numbers = (
-                    Cell(None if value is None else value / unit, digits=digits)
-                    for value, (_, unit, digits) in zip(stored, _COST_COLUMNS, strict=True)
+                    Cell(_known(cost[name] / unit), digits=digits)
+                    for name, (_, unit, digits) in zip(COSTS, _COST_COLUMNS, strict=True)
                 )
-                starts_block = index == 0 and bool(rows)
+                first = (Cell(label), *where, Cell(cost["seed"], digits=0), Cell(cost["task"]))
                 about = (comparison.benchmark, comparison.order)
-                rows.append(Row((*first, *numbers), label=run.label, starts_block=starts_block, about=about))
-    where_text = ", ".join(text for text in same if text)
+                starts_block = step == 1 and bool(rows)
+                rows.append(Row((*first, *numbers), label=label, starts_block=starts_block, about=about))
+    where_text, where_columns = _where(comparisons)
     return Table(
         title="Time and memory per task" + (f" on {where_text}" if where_text else ""),
         columns=(
             Column("Method", numeric=False),
-            *(
-                Column(column, numeric=False, implied=value is not None)
-                for column, value in zip(("Benchmark", "Model", "Order"), same, strict=True)
-            ),
+            *where_columns,
             Column("Seed"),
             Column("Task", numeric=False),
             *(Column(name) for name, _, _ in _COST_COLUMNS),

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
+import pandas as pd
+
 from tasso.files import write_text
-from tasso.report.collect import SETTINGS, ReportError, RunResult
 from tasso.report.figures import write_figures
 from tasso.report.formats import to_csv, to_latex, to_markdown
-from tasso.report.groups import compare, several_orders
+from tasso.report.frame import SETTINGS, compare, several_orders
 from tasso.report.page import write_page
+from tasso.report.reader import ReportError
 from tasso.report.tables import CORE_METRICS, Table, cost_table, order_table, summary_table
 
 _FORMATS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
 
-def report_tables(runs: Sequence[RunResult]) -> dict[str, Table]:
+def report_tables(frame: pd.DataFrame) -> dict[str, Table]:
     """The tables of a report by name, what sums up most of them first."""
     tables: dict[str, Table] = {}
-    for number, orders in enumerate(several_orders(compare(runs))):
+    for number, orders in enumerate(several_orders(compare(frame))):
         for setting in SETTINGS:
             for metric in CORE_METRICS:
                 name = f"orders-{number + 1}-{setting}-{metric.key.replace('_', '-')}"
                 tables[name] = order_table(orders, setting, metric.key)
-    return tables | {f"summary-{setting}": summary_table(runs, setting) for setting in SETTINGS}
+    return tables | {f"summary-{setting}": summary_table(frame, setting) for setting in SETTINGS}
 
 
-def write_report(runs: Sequence[RunResult], folder: str | PathLike[str], *, title: str = "tasso report") -> Path:
+def write_report(frame: pd.DataFrame, folder: str | PathLike[str], *, title: str = "tasso report") -> Path:
     """Write index.html, tables/ (Markdown, CSV, LaTeX) and figures/ into `folder`; returns the page."""
     folder = Path(folder)
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"{folder}: cannot make this folder for the report: {error.strerror}") from None
-    tables = {**report_tables(runs), "time-and-memory": cost_table(runs)}
+    tables = {**report_tables(frame), "time-and-memory": cost_table(frame)}
     for name, table in tables.items():
         for ending, render in _FORMATS.items():
             write_text(folder / "tables" / f"{name}.{ending}", render(table))
-    write_figures(runs, folder / "figures")
-    return write_page(runs, folder / "index.html", title=title, intro="")
+    write_figures(frame, folder / "figures")
+    return write_page(frame, folder / "index.html", title=title, intro="")

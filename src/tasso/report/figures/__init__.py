@@ -1,4 +1,4 @@
-"""Figures for print, as PNG and PDF, drawn with matplotlib from run folders."""
+"""Figures, drawn with matplotlib: as PNG and PDF for papers, as SVG for the page."""
 
 from tasso.report.figures.write import Figure, figures, write_figures
 

@@ -1,32 +1,28 @@
-"""What all figures share: the colours and marks of the page, sizes for print, files without a time in them."""
+"""What all figures share: rules of drawing for paper and for the page, sizes, files without a time in them."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tasso.files import write_atomically
-from tasso.report.colours import HEAT_LEVELS, METHOD_COLOURS, heat_colour
-from tasso.report.reader import ReportError
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
-
-WIDTH = 7.2  # inches: the text width of a page
+WIDTH = 7.2  # inches: the text width of a page of paper
 DPI = 200
-# In the order of the page's marks: circle, square, triangle, diamond, triangle down, plus, cross.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-QUIET, LINE, TEXT = "#56616e", "#d9dee5", "#1a2028"
+QUIET, LINE, TEXT, MARK, PAPER = "#56616e", "#d9dee5", "#1a2028", "#111111", "#ffffff"
 ZERO_SHOT_STYLE: dict[str, Any] = {"color": QUIET, "linestyle": (0, (4, 3)), "linewidth": 1.0}
 
 RULES: dict[str, Any] = {
     "font.size": 8,
     "axes.titlesize": 8.5,
     "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
     "axes.labelsize": 8,
     "axes.edgecolor": LINE,
     "axes.labelcolor": QUIET,
@@ -34,6 +30,7 @@ RULES: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "figure.constrained_layout.use": True,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
     "xtick.color": QUIET,
@@ -43,11 +40,20 @@ RULES: dict[str, Any] = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "text.color": TEXT,
+    "text.parse_math": False,  # a name may contain dollars
     "legend.frameon": False,
     "legend.fontsize": 7.5,
     "lines.linewidth": 1.4,
     "pdf.fonttype": 42,  # letters stay letters: they can be searched and edited
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tasso",
 }
+# The page shows panels one by one: they need no layout, which takes longest, and fill their share of the figure.
+PAGE_RULES: dict[str, Any] = {
+    "figure.constrained_layout.use": False,
+    "figure.subplot.left": 0, "figure.subplot.right": 1, "figure.subplot.bottom": 0, "figure.subplot.top": 1,
+    "figure.subplot.wspace": 0, "figure.subplot.hspace": 0,
+}  # fmt: skip
 
 # Nothing that changes from one time to the next, or tells about the machine.
 _METADATA: dict[str, dict[str, Any]] = {
@@ -56,57 +62,35 @@ _METADATA: dict[str, dict[str, Any]] = {
 }
 
 
-def require_matplotlib() -> None:
-    """Raise a ReportError that says what to install."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise ReportError("figures need matplotlib, which is not installed: pip install matplotlib") from None
-
-
 @contextlib.contextmanager
-def drawing() -> Iterator[None]:
+def drawing(*, page: bool = False) -> Iterator[None]:
     """Our rules, and none of the user's."""
-    import matplotlib.style
-
-    with matplotlib.style.context(["default", RULES]):
+    with matplotlib.style.context(["default", RULES, PAGE_RULES if page else {}]):
         yield
 
 
-def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty one; no window and no global state."""
-    from matplotlib.figure import Figure
+def new_panels(
+    count: int, columns: int, height: float, panel: tuple[float, float], width: float = WIDTH, **shared: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with as many panels; unused places of the grid stay empty. No window and no global state.
 
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def colour(index: int) -> str:
-    """A method's colour on white paper; the same as on the page."""
-    return METHOD_COLOURS[index % len(METHOD_COLOURS)][0]
-
-
-def marker(index: int) -> str:
-    """A method's mark; the same as on the page."""
-    return MARKERS[index % len(MARKERS)]
-
-
-def heat_colours() -> ListedColormap:
-    """Accuracy from 0 to 100 percent, as on the page."""
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([heat_colour(level / HEAT_LEVELS, 0) for level in range(HEAT_LEVELS + 1)])
-
-
-def grid_of(figure: Figure, count: int, columns: int, *, own_levels: bool = False) -> list[Axes]:
-    """As many panels, all with the same scales, or with levels of their own; unused places stay empty."""
+    Args:
+        height, width: of the whole figure on paper, in inches.
+        panel: width and height of one panel on the page.
+    """
     rows = -(-count // columns)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=not own_levels, squeeze=False)
-    panels = list(axes.flat)
+    figure = Figure(figsize=(width, height) if on_paper() else (panel[0] * columns, panel[1] * rows))
+    panels = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for unused in panels[count:]:
-        unused.set_visible(False)
-    for panel in panels[max(0, count - columns) : count]:  # the lowest of each column has the numbers
-        panel.tick_params(labelbottom=True)
-    return panels[:count]
+        unused.remove()
+    for used in panels[:count]:
+        used.tick_params(labelbottom=True)
+    return figure, panels[:count]
+
+
+def on_paper() -> bool:
+    """Is a figure being drawn for print? On the page, headings and a legend of its own say what stands around it."""
+    return bool(matplotlib.rcParams["figure.constrained_layout.use"])
 
 
 def equal_spans(panels: Sequence[Axes]) -> None:
@@ -121,7 +105,7 @@ def equal_spans(panels: Sequence[Axes]) -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Both files of a figure."""
+    """Write a figure as PNG and PDF."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the places are found, and finding them again for each file takes longest
     paths = []

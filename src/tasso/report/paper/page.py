@@ -41,7 +41,7 @@ def verdict_section(found: Sequence[Verdict], table: Table) -> Section:
         "What the paper claims, judged by runs on the benchmark at hand. Leads are in percentage points, positive is "
         "better. Each line opens to the numbers behind it; the guide says how they are judged."
     )
-    parts: list[Part] = [_legend(words)]
+    parts: list[Part] = [words]
     parts += [_claims(claims)] if claims else []
     parts += [Markup("<h3>What the paper leaves open</h3>"), _claims(questions)] if questions else []
     parts += [Folded(f"Not tested on this benchmark ({len(untested)})", [_claims(untested)])] if untested else []
@@ -55,7 +55,7 @@ def tables_section(plans: Sequence[Plan], evaluation: Evaluation, tables: Mappin
         f'Ours, unless a column or a title says "{PAPER}": those numbers are printed in the paper, measured with its '
         "model on its data. They are set apart, and nothing is marked across."
     )
-    parts: list[Part] = [_legend(words)]
+    parts: list[Part] = [words]
     for plan in plans:
         missing, wanted = evaluation.missing(plan.name)
         remark = f"{wanted - missing} of {count_of(wanted, 'run')}" if wanted else ""
@@ -76,10 +76,6 @@ def contradictions() -> list[str]:
 def setting_of(name: str) -> Setting | None:
     """The setting that a claim or a table is about, from its name."""
     return next((setting for setting in SETTINGS if f"-{setting}" in name), None)
-
-
-def _legend(words: str) -> Markup:
-    return Markup('<p class="legend">{}</p>').format(words)
 
 
 def _list(items: Sequence[str]) -> Markup:

@@ -12,8 +12,7 @@ import pandas as pd
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.files import write_text
 from tasso.report.formats import to_csv, to_latex, to_markdown
-from tasso.report.gallery import Gallery
-from tasso.report.page import write_page
+from tasso.report.page import Gallery, write_page
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.paper.figures import FOLDER, Drawn, draw_figures, first_order, shown_runs

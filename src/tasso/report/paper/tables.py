@@ -41,6 +41,7 @@ from tasso.report.tables import (
     count_of,
     fixed,
     matrix_table,
+    mean_cell,
 )
 
 PAPER = "paper, its own data"
@@ -85,9 +86,7 @@ def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Me
     sequences = evaluation.record.sequences(plan.name)
     values = [evaluation.values(plan.name, row.label, setting, metric.key) for row in plan.rows]
     ours = [
-        _best_marked(
-            [_over_seeds(row[row.index.get_level_values("sequence") == name]) for row in values], metric.better
-        )
+        _best_marked([mean_cell(row[row.index.get_level_values("sequence") == name]) for row in values], metric.better)
         for name in sequences
     ]
     means = _best_marked([_over_sequences(row, sequences) for row in values], metric.better)
@@ -159,7 +158,7 @@ def _ablation_table(plan: Plan, evaluation: Evaluation, setting: Setting) -> Tab
         metric.key: [evaluation.values(plan.name, row.label, setting, metric.key) for row in plan.rows]
         for metric in CORE_METRICS
     }
-    ours = [_best_marked(list(map(_over_seeds, values[metric.key])), metric.better) for metric in CORE_METRICS]
+    ours = [_best_marked(list(map(mean_cell, values[metric.key])), metric.better) for metric in CORE_METRICS]
     columns = [Column("Row", numeric=False), Column("Runs")]
     columns += [Column(metric.name, metric.better) for metric in CORE_METRICS]
     grid = [[Cell(len(evaluation.runs(plan.name, row.label)), digits=0) for row in plan.rows], *ours]
@@ -190,7 +189,7 @@ def grid_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     for setting in SETTINGS:
         for metric in CORE_METRICS:
             values = [evaluation.values(plan.name, row.label, setting, metric.key) for row in plan.rows]
-            cells = _best_marked(list(map(_over_seeds, values)), metric.better)
+            cells = _best_marked(list(map(mean_cell, values)), metric.better)
             at = {(row.cells["f⊥"], row.cells["f∥"]): cell for row, cell in zip(plan.rows, cells, strict=True)}
             columns = [Column("Outside", numeric=False), *(Column(f"inside {name}") for name in names.values())]
             printed = published().table(f"kd-grid-{metric.key}") if setting == "mtil" else None
@@ -347,7 +346,7 @@ def alignment_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             here = texts[texts["task"] == task]
             start = here[here["step"] == 0][level].dropna()
             last = [here[(here["step"] > 0) & (here["row"] == row)][level].dropna() for row in (TASSO.label, SND.label)]
-            pairs = _best_marked([replace(_over_seeds(values), digits=digits) for values in last], "down")
+            pairs = _best_marked([mean_cell(values, digits) for values in last], "down")
             grid.append([_cell(start.iloc[0] if len(start) else None, digits), *pairs])
     rows = [Row((Cell(task), *grid[number], *grid[len(tasks) + number])) for number, task in enumerate(tasks)]
     notes = [
@@ -407,13 +406,6 @@ def _printed_cell(row: PublishedRow | None, index: int) -> Cell:
 
 def _printed_cells(table: PublishedTable | None, key: str) -> list[Cell]:
     return [] if table is None else [_printed_cell(table.find(key), index) for index in range(len(table.columns))]
-
-
-def _over_seeds(values: pd.Series[float]) -> Cell:
-    """Mean ± sample standard deviation over seeds, or a dash."""
-    if not len(values):
-        return Cell(None)
-    return Cell(float(values.mean()), float(values.std()) if len(values) > 1 else None)
 
 
 def _over_sequences(values: pd.Series[float], sequences: Sequence[str]) -> Cell:

@@ -23,8 +23,6 @@ FAILS: Outcome = "does not hold"
 CLOSE: Outcome = "too close to tell"
 UNTESTED: Outcome = "not tested on this benchmark"
 
-Values = pd.Series  # of one metric, indexed by sequence and seed
-
 
 @dataclass(frozen=True)
 class Paired:
@@ -54,7 +52,7 @@ def direction(metric: str) -> int:
     return -1 if metric in ("forgetting", "zero_shot_degradation") else 1
 
 
-def pair(first: Values, second: Values, metric: str) -> Paired | None:
+def pair(first: pd.Series[float], second: pd.Series[float], metric: str) -> Paired | None:
     """Leads on the sequences and seeds that both have, mean over the seeds of a sequence; None if there are none."""
     leads = direction(metric) * (first - second).dropna()
     if leads.empty:

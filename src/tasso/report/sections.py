@@ -1,4 +1,4 @@
-"""Sections that others add to the page: words, tables, and parts that are folded away."""
+"""Sections of the page: words, tables, figures, and parts that are folded away. Others may add theirs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tasso.report.collect import Setting
-from tasso.report.markup import Html
+from markupsafe import Markup
+
+from tasso.report.frame import Setting
 from tasso.report.tables import Table
 
 
@@ -21,6 +22,23 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Parts that the filters show and hide together, under a heading if it has one.
+
+    An empty name of a method, benchmark or order: the block is about all of them. `kind` is its CSS class.
+    """
+
+    parts: Sequence[Part]
+    heading: str = ""
+    remark: str = ""
+    setting: Setting | None = None
+    method: str = ""
+    benchmark: str = ""
+    order: str = ""
+    kind: str = "block"
+
+
+@dataclass(frozen=True)
 class Folded:
     """Parts under a heading that opens and closes; `large` ones have a heading of their own in the outline."""
 
@@ -29,13 +47,16 @@ class Folded:
     remark: str = ""
     large: bool = False
     open: bool = False
+    benchmark: str = ""
+    order: str = ""
 
 
-Part: TypeAlias = Html | Shown | Folded
+# HTML is Markup; a plain str is a paragraph of text.
+Part: TypeAlias = str | Markup | Shown | Block | Folded
 
 
 @dataclass(frozen=True)
-class Chapter:
+class Section:
     """A section of the page; `name` is where links lead, `short` stands in the contents."""
 
     name: str
