@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from html import escape
 from pathlib import Path
 from statistics import fmean, pstdev
 from textwrap import dedent
@@ -18,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 from runs_on_disk import alignment
 from tasso.data import BENCHMARKS, drawn
@@ -732,7 +732,7 @@ def test_report(run_folders: Path, tmp_path: Path) -> None:
     assert len(page) < 3_000_000
     assert page.count("<table") - page.count('class="heat') == index.count("[CSV](") + 1, "all tables, and the verdict"
     for verdict in found:
-        assert escape(verdict.claim) in page
+        assert str(escape(verdict.claim)) in page
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     write_evaluation(evaluation, tmp_path, figures=False)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

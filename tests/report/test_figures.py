@@ -6,17 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from tasso.report.distances import measured
+from tasso.report.groups import compare
 
 from run_results import TASKS, results
 from runs_on_disk import alignment, draw_coarsely, several, write_runs
 from tasso.report import ReportError, write_figures
 from tasso.report.colours import MARKS
-from tasso.report.distances import measured
 from tasso.report.figures import figures
 from tasso.report.figures.draw import legend_columns
 from tasso.report.figures.style import MARKERS
 from tasso.report.figures.write import rivals
-from tasso.report.groups import compare
 
 
 @pytest.fixture(autouse=True)

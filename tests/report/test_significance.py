@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tasso.report.groups import compare, several_orders
 
 from run_results import TASKS, results
 from runs_on_disk import several, write_runs
 from tasso.report import order_table, paired_test, sign_flip_p, summary_table, to_csv, to_latex, to_markdown, to_text
-from tasso.report.groups import compare, several_orders
 from tasso.report.significance import FEWEST, LEVEL, MOST_EXACT
 
 differences = st.lists(st.integers(-50, 50).map(lambda number: number / 10), min_size=1, max_size=9)

@@ -197,26 +197,25 @@ def read_evaluation(runs: Path, record: Record | None = None) -> Evaluation:
     else:
         parts = [read_run(runs / name) for name in names if (runs / name / RESULTS_NAME).is_file()]
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
-    return check_evaluation(Evaluation(record, frame.assign(run=[Path(run).name for run in frame["run"]])), runs)
+    frame = frame.assign(run=frame["run"].map(lambda run: Path(run).name).astype(object))
+    evaluation = Evaluation(record, frame[frame["finished"].astype(bool) & frame["run"].isin(names)])
+    _check(evaluation, runs)
+    return evaluation
 
 
-def check_evaluation(evaluation: Evaluation, runs: Path) -> Evaluation:
-    """Keep finished runs of the record; their results must agree with it."""
-    frame, record = evaluation.frame, evaluation.record
-    names = {name for row in record.names.values() for name in row.values()}
-    found = Evaluation(record, frame[frame["finished"].astype(bool) & frame["run"].isin(names)])
+def _check(evaluation: Evaluation, runs: Path) -> None:
+    """Results must agree with the record."""
     methods = {(plan.name, row.label): row.method for plan in PLANS.values() for row in plan.rows}
-    table = found.run_table
-    for line in found.index.itertuples():
-        expected = {"benchmark": record.setup.benchmark, "sequence": line.sequence, "seed": line.seed}
-        expected["method"] = methods.get((line.plan, line.row))
-        for key, value in expected.items():
-            if table.loc[line.run, key] != value:
+    measured = evaluation.run_table.to_dict("index")
+    for line in evaluation.index.itertuples():
+        found, setup = measured[line.run], evaluation.record.setup
+        expected = {"benchmark": setup.benchmark, "sequence": line.sequence, "seed": line.seed}
+        for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():
+            if found[key] != value:
                 raise ReportError(
-                    f"{runs / str(line.run) / RESULTS_NAME}: {key} is {table.loc[line.run, key]!r}, but its folder is "
-                    f"that of a run with {value!r}"
+                    f"{runs / str(line.run) / RESULTS_NAME}: {key} is {found[key]!r}, but its folder is that of a run "
+                    f"with {value!r}"
                 )
-    models = sorted(set(table["model"]))
+    models = sorted({found["model"] for found in measured.values()})
     if len(models) > 1:
         raise ReportError(f"{runs}: runs of different models ({', '.join(models)}) cannot be compared")
-    return found
