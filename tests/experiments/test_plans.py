@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,10 @@ def test_seeds_and_sequences_can_be_asked_for() -> None:
 
 
 def test_rates_of_nano_are_those_with_the_best_accuracy() -> None:
-    tried = json.loads((Path(__file__).parents[2] / "results" / "paper-learning-rates.json").read_text())
     accuracy: dict[str, dict[float, float]] = {}
-    for run in tried:
-        accuracy.setdefault(run["method"], {})[run["lr"]] = run["mtil"]["accuracy"]
+    with (Path(__file__).parents[2] / "results" / "paper-learning-rates.csv").open(newline="") as file:
+        for run in csv.DictReader(file):
+            accuracy.setdefault(run["method"], {})[float(run["lr"])] = float(run["mtil_accuracy"])
     rates = {name: float(options["lr"]) for name, options in read_rates(NANO_RATES).items()}
     assert set(rates) == set(METHODS)
     assert rates == {name: max(found, key=lambda lr: found[lr]) for name, found in accuracy.items()}
@@ -191,11 +192,12 @@ def test_list_and_what_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Plan], Setup, Path]]:
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Setup, Path, list[Plan]]]:
     """Calls of the report, which others test."""
-    calls: list[tuple[list[Plan], Setup, Path]] = []
+    calls: list[tuple[Setup, Path, list[Plan]]] = []
     monkeypatch.setattr(
-        "tasso.report.paper.evaluation.write", lambda plans, setup, out, **_: calls.append((plans, setup, out))
+        "tasso.report.paper.report.write_evaluation",
+        lambda evaluation, out, plans, **_: calls.append((evaluation.record.setup, out, plans)),
     )
     return calls
 
@@ -217,8 +219,11 @@ def test_paper_counts_learns_and_reports(
     main(words)
     said = capsys.readouterr().out
     assert "2 finished" in said
-    [(plans, setup, folder)] = reports
+    [(recorded, folder, plans)] = reports
     assert folder == out
+    assert (recorded.benchmark, recorded.width) == (common["benchmark"], 24)
+    by_method = {"tasso": {"method.rank": 6, "lr": 1e-3}, "snd": {"lr": 1e-3}}
+    setup = make_setup({**common, "limit_tasks": 2}, by_method=by_method)
     for plan in plans:
         for job in plan.jobs(setup):
             results = json.loads((out / "runs" / job.name / "results.json").read_text())

@@ -28,7 +28,7 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "results/README.md": "measured.md",
-    "src/tasso/nano/README.md": "nano.md",
+    "src/tasso/models/nano/README.md": "nano.md",
 }
 # The README says what the home page says.
 INSTEAD = {"README.md": "index.md", **OUTSIDE}
@@ -99,6 +99,8 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
         if not path or re.match(r"[a-z]+:", target):
             return link[0]
         place = (source.parent / path).resolve()
+        if source.is_relative_to(REPORTS):  # a report links to its own files only
+            return link[0].replace(WHOLE, RENAMED)
         if place.is_relative_to(docs):
             if source.is_relative_to(docs):
                 return link[0]

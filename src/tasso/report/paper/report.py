@@ -154,7 +154,8 @@ def _index(
     figures: Sequence[Drawn],
 ) -> str:
     lines = [f"# {title}", ""]
-    for paragraph in intro:
+    whole = "[The same as one page](index.html), with filters and values under the pointer."
+    for paragraph in (*intro, whole):
         lines += [paragraph, ""]
     lines += ["## Verdict", "", *(line.replace("## ", "### ") for line in verdict_lines(found)), ""]
     for plan in plans:
