@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from run_results import TASKS, results
-from tasso.report import RunResult, read_runs
+from tasso.report import read_runs
 from tasso.report.figures import style
 
 Json = dict[str, Any]
 
 
 def alignment(tasks: int = len(TASKS), shift: float = 0.0) -> Json:
-    """The key `alignment`: forty images and three classes a task."""
+    """The key `alignment`: forty images and three classes per task."""
 
     def distances(start: float) -> Json:
         return {
@@ -37,7 +38,7 @@ def alignment(tasks: int = len(TASKS), shift: float = 0.0) -> Json:
     }
 
 
-def write_runs(root: Path, contents: Iterable[Json]) -> list[RunResult]:
+def write_runs(root: Path, contents: Iterable[Json]) -> pd.DataFrame:
     """One folder each."""
     for number, content in enumerate(contents):
         folder = root / f"run-{number:02d}"

@@ -205,7 +205,6 @@ def test_there_are_shipped_configs() -> None:
 def test_report_writes_everything_into_one_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'tasso[report]'")
     from runs_on_disk import draw_coarsely, several, write_runs
 
     draw_coarsely(monkeypatch)

@@ -42,7 +42,12 @@ def test_weights_are_small_and_in_the_wheel(tmp_path: Path) -> None:
         names = archive.namelist()
     assert set(inside) == {"README.md", "bpe_nano.txt.gz", "open_clip_config.json", "open_clip_model.safetensors"}
     assert inside["open_clip_model.safetensors"] <= 16_000_000
-    assert {"tasso/report/page.css", "tasso/report/page.js", "tasso/py.typed"} <= set(names)
+    assert {
+        "tasso/report/page.css",
+        "tasso/report/page.js",
+        "tasso/report/templates/page.html",
+        "tasso/py.typed",
+    } <= set(names)
     assert not [name for name in names if re.search(r"\.(webp|jpe?g|png|npz)$", name)]
 
 
@@ -117,7 +122,7 @@ def test_demo_methods_get_the_same_chances(tmp_path: Path) -> None:
     assert {key for key in plain if plain[key] != ours[key]} == {"method", "label", "out"}
     plans, setup = demo.full_plans(seed=1)
     jobs = all_jobs(plans, setup)
-    assert sorted(job.options["method"]["name"] for job in jobs) == sorted(METHODS), "one run a method"
+    assert sorted(job.options["method"]["name"] for job in jobs) == sorted(METHODS), "one run per method"
     differ = {key for job in jobs for key in job.options if job.options[key] != jobs[0].options.get(key)}
     assert differ == {"method", "lr"}
 
@@ -147,7 +152,7 @@ def test_full_demo_runs_every_method(tmp_path: Path) -> None:
     for label in ("TASSO", "fine-tuning (both encoders)", "GIFT, drawn images", "MoE-Adapters"):
         assert label in page, label
         assert label in printed, label
-    assert page.count("data:image/png;base64,") == 24, "one image a class of two domains"
+    assert page.count("data:image/png;base64,") == 24, "one image per class of two domains"
     first, tally = page.index("tasks learned one after the other, plain fine-tuning"), page.index("Of 24 claims")
     assert first < tally, "the demo says first what it shows"
     index = (tmp_path / "index.md").read_text()

@@ -12,7 +12,7 @@ from own_images import write_folder
 from run_results import TASKS, results
 from runs_on_disk import write_runs
 from tasso.cli import main
-from tasso.report import read_runs, summary_table
+from tasso.report import read_runs, run_table, summary_table
 
 
 @pytest.fixture
@@ -66,12 +66,12 @@ def test_all_that_is_missing_is_named_at_once(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_run_and_its_extension_can_be_told_apart(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, [results(tasks=TASKS[:2], sequence="S1"), results(tasks=TASKS, sequence="S1")])
-    assert [run.sequence for run in runs] == ["S1: 2 tasks", "S1: 3 tasks"]
+    assert list(run_table(runs)["sequence"]) == ["S1: 2 tasks", "S1: 3 tasks"]
     shown = summary_table(runs, "mtil").shown()
     assert "Order" in [column.name for column in shown.columns], "else there were rows of one name"
-    assert [run.sequence for run in read_runs(tmp_path / "run-01")] == ["S1"], "alone it needs no more words"
+    assert list(run_table(read_runs(tmp_path / "run-01"))["sequence"]) == ["S1"], "alone it needs no more words"
 
 
 def test_orders_over_other_tasks_name_them(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, [results(tasks=TASKS[:2], sequence="S1"), results(tasks=TASKS[1:], sequence="S1")])
-    assert [run.sequence for run in runs] == ["S1: aircraft, textures", "S1: textures, flowers"]
+    assert list(run_table(runs)["sequence"]) == ["S1: aircraft, textures", "S1: textures, flowers"]

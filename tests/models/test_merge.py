@@ -110,7 +110,6 @@ def test_merged_folder_is_a_model(quick: dict[str, Any], tmp_path: Path, capsys:
 def test_sweep_draws_the_curve(
     quick: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'tasso[report]'")
     draw_coarsely(monkeypatch)
     results = tasso.learn(**quick).results
     out = tmp_path / "curve"

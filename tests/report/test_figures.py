@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from tasso.report.distances import measured
-from tasso.report.groups import compare
 
 from run_results import TASKS, results
 from runs_on_disk import alignment, draw_coarsely, several, write_runs
 from tasso.report import ReportError, write_figures
-from tasso.report.colours import MARKS
-from tasso.report.figures import figures
+from tasso.report.colours import MARKERS, colour, mark_outlines
+from tasso.report.figures import draw, figures, style
 from tasso.report.figures.draw import legend_columns
-from tasso.report.figures.style import MARKERS
+from tasso.report.figures.svg import panels
 from tasso.report.figures.write import rivals
+from tasso.report.frame import COLUMNS, compare
 
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_coarsely(monkeypatch)
-
-
-pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'tasso[report]'")
 
 
 def test_figures_are_written_twice_the_same(tmp_path: Path) -> None:
@@ -63,7 +60,7 @@ def test_only_what_the_runs_have_is_drawn(tmp_path: Path) -> None:
     assert "unfinished: 1 of 3 tasks learned" in caption
     assert len(write_figures(runs, tmp_path / "figures")) == 2 * len(names) + 1
     with pytest.raises(ReportError, match="at least one run"):
-        list(figures([]))
+        list(figures(pd.DataFrame(columns=COLUMNS)))
 
 
 def test_tasso_meets_the_best_of_the_others(tmp_path: Path) -> None:
@@ -71,23 +68,9 @@ def test_tasso_meets_the_best_of_the_others(tmp_path: Path) -> None:
     worst = results("worst", 1, shift=30.0) | {"method": "tasso", "alignment": alignment()}
     for number, expected in ((3, ["TASSO", "SnD"]), (2, ["SnD", "fine-tuning"])):
         (comparison,) = compare(write_runs(tmp_path / f"{number}", contents[:number]))
-        found = measured(comparison)
-        assert found is not None
-        assert rivals(comparison, found) == expected
+        assert rivals(comparison) == expected
     (comparison,) = compare(write_runs(tmp_path / "worst", [*contents[:2], worst]))
-    found = measured(comparison)
-    assert found is not None
-    assert rivals(comparison, found) == ["worst", "SnD"], "TASSO is shown though it is not among the best two"
-
-
-def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = write_runs(tmp_path / "runs", several(seeds=1))
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ReportError, match=r"pip install 'matplotlib"):
-        write_figures(runs, tmp_path / "figures")
-    assert not (tmp_path / "figures").exists()
+    assert rivals(comparison) == ["worst", "SnD"], "TASSO is shown though it is not among the best two"
 
 
 @pytest.mark.parametrize(
@@ -97,5 +80,30 @@ def test_legends_take_the_width_there_is(lengths: list[int], columns: int) -> No
     assert legend_columns(lengths) == columns
 
 
-def test_marks_are_those_of_the_page() -> None:
-    assert len(MARKERS) == len(MARKS)
+def test_marks_of_legends_are_those_of_figures() -> None:
+    outlines = mark_outlines()
+    assert len(set(outlines)) == len(MARKERS)
+    assert all(outline.startswith("M") and outline.endswith("z") for outline in outlines)
+    numbers = [abs(float(number)) for outline in outlines for number in re.findall(r"-?\d+\.\d+", outline)]
+    assert max(numbers) == 1.0
+
+
+def test_the_page_shows_the_same_figures(tmp_path: Path) -> None:
+    """As SVG without clips, fonts and names, in colours that the page can change, with its values in titles."""
+    (comparison,) = compare(write_runs(tmp_path / "runs", several(seeds=2)))
+    methods = {label: number for number, label in enumerate(comparison.labels)}
+    styles: dict[str, str] = {}
+    with style.drawing(page=True):
+        shown = panels(draw.curves(comparison, "mtil", methods), styles)
+        assert shown == panels(draw.curves(comparison, "mtil", methods), styles)
+        (mtil, mcil) = panels(draw.trade_off(comparison, methods) or pytest.fail("nothing drawn"), styles)
+    assert len(shown) == len(TASKS)
+    for panel in (*shown, mtil, mcil):
+        assert not re.search(r"url\(|https?:|font-family| id=", panel)
+        for number in range(3):
+            assert f'data-method="method-{number}"' in panel
+            own = [name for rules, name in styles.items() if f"var(--m{number})" in rules]
+            assert any(f'class="{name}"' in panel for name in own)
+    assert not [rules for rules in styles if "#" in rules or colour(0) in rules]
+    assert "SnD\naccuracy " in mtil
+    assert 'data-name="textures"' in shown[1]

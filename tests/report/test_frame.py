@@ -26,7 +26,7 @@ def write(folder: Path, content: object) -> Path:
 @pytest.fixture
 def frame(tmp_path: Path) -> pd.DataFrame:
     write(tmp_path / "runs" / "one", results("TASSO", 1) | {"alignment": alignment()})
-    strange = results('half \ud800, "quoted"', 2, rows=2, tasks=["a, b", "c\nd", "NA"], sequence=None)
+    strange = results('naïve 猫, "quoted"', 2, rows=2, tasks=["a, b", "c\nd", "NA"], sequence=None)
     strange["mtil"]["matrix"][0][1] = None
     write(tmp_path / "runs" / "deep" / "two", strange)
     return read_runs(tmp_path / "runs").sort_values("run", kind="stable", ignore_index=True)
@@ -79,7 +79,7 @@ def test_a_study_gives_the_table_back(frame: pd.DataFrame, tmp_path: Path, endin
 
 def test_bad_studies_name_the_file_and_what_is_wrong(frame: pd.DataFrame, tmp_path: Path) -> None:
     file = write_study(frame, tmp_path / "study.csv")
-    lines = file.read_text(errors="surrogatepass").splitlines()
+    lines = file.read_text().splitlines()
     for text, complaint in (
         ("", "not a CSV file of a study"),
         (lines[0].replace("metric", "measure"), "missing column 'metric'"),

@@ -40,7 +40,7 @@ TYPES = {"seed": "int64", "finished": "bool", "step": "int64", "value": "float64
 
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Give the columns their types. Texts stay objects: pandas' own text type refuses half surrogate pairs."""
+    """Give the columns their types. Texts stay objects, whichever version of pandas reads them."""
     return frame.astype(TYPES)
 
 

@@ -103,7 +103,7 @@ def build_page(
         paragraphs=[text for text in re.split(r"\n\s*\n", intro.strip()) if text],
         sections=[section for section in every if section],
         source="" if sections else f" from {count_of(len(page.runs), 'run')}",
-        style=Markup(_resource("page.css") + colour_rules()),
+        style=Markup(_resource("page.css") + colour_rules() + page.style_rules()),
         script=Markup(_resource("page.js")),
         shapes=mark_outlines(),
         files=lambda: page.files,
@@ -158,9 +158,13 @@ class _Page:
         self.choices = Choices.of(self.comparisons, labels(frame))
         self.methods = self.choices.methods
         self.files: dict[str, dict[str, str]] = {}
+        self.styles: dict[str, str] = {}  # of figures: a CSS class for each
 
     def render(self, template: str, **values: Any) -> Markup:
         return render(template, choices=self.choices, save=self._save, **values)
+
+    def style_rules(self) -> str:
+        return "\n".join(f".{name}{{{style}}}" for style, name in self.styles.items())
 
     def _save(self, table: Table, name: str) -> dict[str, str]:
         """Keep a table under this name for the script, which makes files of it; returns the formats."""
@@ -207,7 +211,9 @@ class _Page:
         drawn = [draw.trade_off(comparison, self.methods) for comparison in self.comparisons]
         if not any(drawn):
             return None
-        by_setting = [dict(zip(SETTINGS, panels(figure), strict=True)) if figure else {} for figure in drawn]
+        by_setting = [
+            dict(zip(SETTINGS, panels(figure, self.styles), strict=True)) if figure else {} for figure in drawn
+        ]
 
         def panel(number: int, setting: Setting) -> Markup | None:
             svg = by_setting[number].get(setting)
@@ -225,7 +231,7 @@ class _Page:
 
         def drawn(number: int, setting: Setting) -> Markup:
             comparison = self.comparisons[number]
-            found = panels(draw.curves(comparison, setting, self.methods))
+            found = panels(draw.curves(comparison, setting, self.methods), self.styles)
             return self._drawing("panels", panels=found, columns=draw.columns_for(len(found)))
 
         return self._section("curves", "Task by task", words, self._blocks(drawn))
@@ -237,8 +243,10 @@ class _Page:
             found = draw.measured(comparison)
             there = [label for label in comparison.labels if label in set(found["label"]) - {ZERO_SHOT}]
             if there:
-                histograms = panels(draw.histograms(comparison, found, there, self.methods, prototypes=False))
-                (boxes,) = panels(draw.boxes(comparison, found, there, self.methods, prototypes=True))
+                histograms = panels(
+                    draw.histograms(comparison, found, there, self.methods, prototypes=False), self.styles
+                )
+                (boxes,) = panels(draw.boxes(comparison, found, there, self.methods, prototypes=True), self.styles)
                 content = [
                     self._drawing("panels", panels=histograms, columns=draw.columns_for(len(histograms))),
                     "Class texts against the mean image of each class (box: quartiles and median, line: all classes)",
@@ -256,7 +264,7 @@ class _Page:
     def matrices(self, runs: Collection[str] | None) -> Section:
         wanted = set(self.runs.index if runs is None else runs)
         by_run = {
-            run: dict(zip(SETTINGS, panels(draw.matrices(rows)), strict=True))
+            run: dict(zip(SETTINGS, panels(draw.matrices(rows), self.styles), strict=True))
             for run, rows in self.frame.groupby("run", sort=False)
             if run in wanted
         }

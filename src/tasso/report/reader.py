@@ -36,7 +36,7 @@ class Reader:
         value = self.get(key)
         if not isinstance(value, str):
             raise self.fail(key, f"expected text, found {kind(value)}")
-        return value
+        return whole(value)
 
     def flag(self, key: str) -> bool:
         value = self.get(key)
@@ -77,6 +77,11 @@ class Reader:
         if not isinstance(value, dict):
             raise self.fail(key, f"expected an object, found {kind(value)}")
         return Reader(self.file, value, f"{self.where}{key}.")
+
+
+def whole(text: str) -> str:
+    """The text with ? in the place of half surrogate pairs: JSON can contain them, files and tables cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def is_number(value: Any) -> bool:

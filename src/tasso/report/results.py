@@ -12,7 +12,7 @@ import pandas as pd
 
 from tasso.files import parse_json
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, METRICS, SETTINGS, typed
-from tasso.report.reader import Reader, ReportError, is_number, kind
+from tasso.report.reader import Reader, ReportError, is_number, kind, whole
 from tasso.report.study import STUDY_ENDINGS, read_study
 
 RESULTS_NAME = "results.json"
@@ -111,7 +111,7 @@ def _parse(reader: Reader, folder: Path) -> pd.DataFrame:
     def task_name(key: str, value: Any) -> str:
         if not isinstance(value, str) or not value:
             raise reader.fail(key, f"expected a task name, found {kind(value)}")
-        return value
+        return whole(value)
 
     tasks = reader.items("tasks", task_name)
     if not tasks:
@@ -135,7 +135,7 @@ def _parse(reader: Reader, folder: Path) -> pd.DataFrame:
     }  # fmt: skip
     rows += [row for row_rows in reader.items("per_task", _cost_reader(reader)) for row in row_rows]
     classes = reader.inner("classes", reader.get("classes"))
-    rows += [("", 0, task, "classes", classes.integer(task), ()) for task in classes.content]
+    rows += [("", 0, whole(task), "classes", classes.integer(task), ()) for task in classes.content]
     if reader.content.get("alignment") is not None:
         rows += _alignment_rows(reader.inner("alignment", reader.get("alignment")), tasks)
     return typed(pd.DataFrame([(*about.values(), *row) for row in rows], columns=COLUMNS, dtype=object))

@@ -32,7 +32,7 @@ def write_study(frame: pd.DataFrame, path: str | PathLike[str]) -> Path:
     )
 
     def write(part: Path) -> None:
-        prepared.to_csv(part, index=False, lineterminator="\n", errors="surrogatepass", compression=_compression(path))
+        prepared.to_csv(part, index=False, lineterminator="\n", compression=_compression(path))
 
     write_atomically(path, write)
     return path
@@ -43,9 +43,7 @@ def read_study(path: str | PathLike[str]) -> pd.DataFrame:
     path = Path(path)
     _check_ending(path)
     try:
-        frame = pd.read_csv(
-            path, dtype=object, keep_default_na=False, encoding_errors="surrogatepass", compression=_compression(path)
-        )
+        frame = pd.read_csv(path, dtype=object, keep_default_na=False, compression=_compression(path))
     except FileNotFoundError:
         raise ReportError(f"{path}: no such file") from None
     except (OSError, ValueError, EOFError) as error:

@@ -53,8 +53,8 @@ def columns_for(count: int) -> int:
 
 
 def plain(text: str) -> str:
-    """Text that can be drawn: half surrogate pairs and control characters cannot."""
-    return re.sub(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
+    """Text that can be drawn: control characters cannot."""
+    return re.sub(r"[\x00-\x1f\x7f\ufffe\uffff]", "\ufffd", text)
 
 
 def matrices(rows: pd.DataFrame) -> Figure:
@@ -99,11 +99,13 @@ def _cell(panel: Axes, x: int, y: int, value: float, tip: str, *, learned: bool,
     edge = MARK if learned else "none"
     face = Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=fill, edgecolor=edge, linewidth=1.2, clip_on=False)
     tag(face, class_="cell learned" if learned else "cell", tip=tip, fill=page_fill)
-    panel.add_patch(face)
+    panel.add_artist(face)  # add_patch would work out the limits of the axes again for each cell
     text = DASH if math.isnan(value) else fixed(value, 1)
     weight = "bold" if learned or mean else "normal"
     written = panel.text(x, y, text, ha="center", va="center", fontsize=7, color=ink(fill), weight=weight)
-    tag(written, class_="value", fill=page_ink)
+    tag(written, fill=page_ink)
+    for artist in (face, written):
+        artist.set_in_layout(False)  # within the axes, so that nothing needs to be measured
 
 
 def curves(comparison: Comparison, setting: Setting, methods: Methods) -> Figure:
@@ -133,7 +135,7 @@ def curves(comparison: Comparison, setting: Setting, methods: Methods) -> Figure
                 means.index, means, marker=marker(methods[label]), markevery=marks, markersize=4, **style
             )
             values = [DASH if math.isnan(mean) else fixed(mean, 1) for mean in means]
-            _of(line, methods, label, class_="mark", data_values=" ".join(values))
+            _of(line, methods, label, data_values=" ".join(values))
             if task in means.index and not math.isnan(means[task]):
                 described.insert(0, f"{label} {values[task]} when learned, {values[-1]} at the end")
         words = f"{SETTING_NAMES[setting]} accuracy on {name}, task {task} of {size}, in percent. "
@@ -179,7 +181,10 @@ def trade_off(comparison: Comparison, methods: Methods) -> Figure | None:
                     _of(panel.plot(*bar, linewidth=0.8, **style)[0], methods, label)
                 _of(panel.plot(xs, ys, markersize=2, alpha=0.6, **shape, **style)[0], methods, label)
             (mark,) = panel.plot([fmean(xs)], [fmean(ys)], markersize=6, **shape, **style)
-            _of(mark, methods, label, class_="mark dot", tip=tip, role="img")
+            _of(mark, methods, label)
+            # Cannot be seen, but is easier to point at.
+            (target,) = panel.plot([fmean(xs)], [fmean(ys)], markersize=14, alpha=0, **shape, **style)
+            _of(target, methods, label, class_="dot", tip=tip, role="img")
         panel.set_title(SETTING_NAMES[setting] if on_paper() else "")
         panel.set_xlabel("forgetting (points, lower is better)")
         panel.set_ylabel("accuracy (%, higher is better)")

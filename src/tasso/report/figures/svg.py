@@ -42,8 +42,12 @@ def tag(artist: Artist, *, tip: str = "", fill: str = "", **attributes: str) -> 
     artist.set_gid(json.dumps({"tip": tip, "fill": fill, **noted}))
 
 
-def panels(figure: Figure) -> list[Markup]:
-    """One SVG element per panel of a figure that was drawn under `drawing(page=True)`."""
+def panels(figure: Figure, styles: dict[str, str]) -> list[Markup]:
+    """One SVG element per panel of a figure that was drawn under `drawing(page=True)`.
+
+    Args:
+        styles: gets the styles of the parts, each with the name of its CSS class: most are used hundreds of times.
+    """
     figure.set_dpi(72)
     margins = _margins(figure)
     text = io.StringIO()
@@ -61,12 +65,12 @@ def panels(figure: Figure) -> list[Markup]:
         top, bottom = figure.bbox.height - box.y1 - margins.y1, figure.bbox.height - box.y0 + margins.y0
         panel = ElementTree.Element("svg", {"viewBox": f"{low:.0f} {top:.0f} {high - low:.0f} {bottom - top:.0f}"})
         panel.set("style", f"--width:{(high - low) * ZOOM:.0f}px")
-        _copy(group, panel, shapes, "")
+        _copy(group, panel, shapes, styles, "")
         # The tag of the panel belongs to the element itself.
         (whole,) = panel
         panel.attrib |= {name: value for name, value in whole.attrib.items() if name != "panel"}
         panel[:] = list(whole)
-        found.append(Markup(ElementTree.tostring(panel, encoding="unicode", short_empty_elements=True)))
+        found.append(Markup(ElementTree.tostring(panel, encoding="unicode").replace(" />", "/>")))
     return found
 
 
@@ -85,7 +89,13 @@ def _margins(figure: Figure) -> Bbox:
     return Bbox.from_extents(left, below, right, above)
 
 
-def _copy(node: ElementTree.Element, parent: ElementTree.Element, shapes: Mapping[str, str], fill: str) -> None:
+def _copy(
+    node: ElementTree.Element,
+    parent: ElementTree.Element,
+    shapes: Mapping[str, str],
+    styles: dict[str, str],
+    fill: str,
+) -> None:
     """Copy what is drawn, without names, clips, fonts and the like."""
     if node.tag == "defs":
         return
@@ -95,13 +105,13 @@ def _copy(node: ElementTree.Element, parent: ElementTree.Element, shapes: Mappin
     if node.tag == "g":
         if not noted and not tip:
             for child in node:
-                _copy(child, parent, shapes, fill)
+                _copy(child, parent, shapes, styles, fill)
             return
         copied = ElementTree.SubElement(parent, "g", attributes)
         if tip:
             ElementTree.SubElement(copied, "title").text = tip
         for child in node:
-            _copy(child, copied, shapes, fill)
+            _copy(child, copied, shapes, styles, fill)
         return
     if node.tag == "use":
         href = next(value for name, value in node.attrib.items() if name.endswith("href"))
@@ -115,7 +125,7 @@ def _copy(node: ElementTree.Element, parent: ElementTree.Element, shapes: Mappin
     else:
         copied = ElementTree.SubElement(parent, node.tag, {"d": _short(node.get("d", ""))})
     if style := _style(node.get("style", ""), fill):
-        copied.set("style", style)
+        copied.set("class", styles.setdefault(style, f"s{len(styles)}"))
 
 
 def _style(style: str, fill: str) -> str:
