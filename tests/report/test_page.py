@@ -326,7 +326,9 @@ def test_many_runs_stay_readable(browser: Any, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of an evaluation with two methods on S1 and S2, and nothing else."""
-    from tasso.report.paper.report import write as write_evaluation
+    from tasso.experiments.record import make_record
+    from tasso.report.paper.evaluation import read_evaluation
+    from tasso.report.paper.report import write_evaluation
 
     folder = tmp_path_factory.mktemp("evaluation")
     setup = Setup({"benchmark": "mtil-mini", "steps": 3}, {}, 256, sequences=("S1", "S2"))
@@ -337,7 +339,7 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
             content |= {"method": row.method, "alignment": alignment(len(tasks))}
             (folder / "runs" / job.name).mkdir(parents=True)
             (folder / "runs" / job.name / "results.json").write_text(json.dumps(content))
-    write_evaluation(list(PLANS.values()), setup, folder, figures=False)
+    write_evaluation(read_evaluation(folder / "runs", make_record(setup)), folder, figures=False)
     return folder
 
 

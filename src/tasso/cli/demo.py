@@ -1,5 +1,5 @@
 """The whole idea in three minutes: a small CLIP learns drawn tasks one after the other, once by plain fine-tuning and
-once with TASSO, and a page shows what each of them kept."""
+once with TASSO, and a page shows what each of them forgot."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ Nothing here trains. Importing this package does not import torch; it needs pand
 
 from tasso.report.conclusion import conclude
 from tasso.report.figures import write_figures
+from tasso.report.folder import report_tables, write_report
 from tasso.report.formats import print_table, to_csv, to_latex, to_markdown, to_text
 from tasso.report.frame import METRICS, SETTINGS, Setting, accuracies, compare, costs, distances, metrics, run_table
 from tasso.report.page import Gallery, build_page, write_page
@@ -24,7 +25,6 @@ from tasso.report.tables import (
     rank,
     summary_table,
 )
-from tasso.report.whole import report_tables, write_report
 
 __all__ = [
     "METRICS",

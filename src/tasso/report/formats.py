@@ -191,10 +191,10 @@ def print_table(table: Table, file: TextIO | None = None) -> None:
     table = table.shown()
     console = Console(file=file)
     whole = [max(map(len, texts)) for texts in _column_texts(table)]
-    words = [max(_longest_word(text) for text in texts) for texts in _column_texts(table)]
+    narrow = [max(_longest_word(text) for text in texts) for texts in _column_texts(table)]
     room = console.width - _GAP * (len(whole) - 1) if console.is_terminal else sum(whole)
     # In a narrow terminal cells wrap between words; in one narrower still lines wrap, but no column is lost.
-    widths = whole if sum(whole) <= room else words
+    widths = whole if sum(whole) <= room else narrow
     console.width = max(console.width, sum(widths) + _GAP * len(widths))
     console.print(_rich_table(table, widths))
     for note in table.notes:

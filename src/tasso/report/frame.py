@@ -9,7 +9,7 @@ A row says which run it belongs to (`run`, `method`, `label`, `model`, `benchmar
 - `classes` of each task, at step 0;
 - distances between images and class texts (`DISTANCES`), at step 0 and after the last task.
 
-A value that is not known is NaN. Distributions (quantiles, histograms, distances of classes) have their numbers in the
+An unknown value is NaN. Distributions (quantiles, histograms, distances of classes) have their numbers in the
 tuple `values`, which is empty elsewhere: with one row per bin, nine of ten rows would be bins.
 
 A study is this table as one CSV file: `study.write_study`, `study.read_study`.
@@ -87,8 +87,8 @@ def costs(frame: pd.DataFrame) -> pd.DataFrame:
     """Costs (columns) of every learned task, by run and step, with the columns `label`, `seed` and `task`."""
     rows = frame[frame["metric"].isin(COSTS)]
     wide = rows.pivot(index=["run", "step"], columns="metric", values="value").reindex(columns=list(COSTS))
-    about = rows.drop_duplicates(["run", "step"]).set_index(["run", "step"])[["label", "seed", "task"]]
-    return about.join(wide)
+    described = rows.drop_duplicates(["run", "step"]).set_index(["run", "step"])[["label", "seed", "task"]]
+    return described.join(wide)
 
 
 def distances(frame: pd.DataFrame) -> pd.DataFrame:

@@ -56,10 +56,10 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
         rows.append({"alpha": alpha, **found.settings()})
     metadata = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
     curve = {**metadata, "rows": rows}
-    with new_folder(folder, "merge") as place, drawing():
-        write_text(place / "curve.json", json.dumps(curve, indent=1) + "\n")
-        write_text(place / "curve.csv", _csv(curve))
-        save(draw(curve), place, "curve")
+    with new_folder(folder, "merge") as target, drawing():
+        write_text(target / "curve.json", json.dumps(curve, indent=1) + "\n")
+        write_text(target / "curve.csv", _csv(curve))
+        save(draw(curve), target, "curve")
     return _table(curve)
 
 
@@ -81,8 +81,8 @@ def _options_of_run(word: str) -> dict[str, Any]:
     folder = RunFolder(path.parent.parent if path.suffix == ".safetensors" else path)
     if not folder.results_file.is_file():
         return {}
-    kept = EVALUATION_OPTIONS - {"model", "pretrained", "device", "precision"}
-    return {key: value for key, value in folder.read_config().to_dict().items() if key in kept}
+    names = EVALUATION_OPTIONS - {"model", "pretrained", "device", "precision"}
+    return {key: value for key, value in folder.read_config().to_dict().items() if key in names}
 
 
 def means(curve: Mapping[str, Any], setting: str) -> list[float]:
@@ -95,7 +95,7 @@ def _table(curve: Mapping[str, Any]) -> list[str]:
     best = {"MTIL": mtil.index(max(mtil)), "MCIL": mcil.index(max(mcil))}
     lines = ["alpha    MTIL    MCIL"]
     lines += [f"{row['alpha']:5.3g}  {x:6.2f}  {y:6.2f}" for row, x, y in zip(curve["rows"], mtil, mcil, strict=True)]
-    return [*lines, *(f"best mean {name}: alpha {curve['rows'][place]['alpha']:g}" for name, place in best.items())]
+    return [*lines, *(f"best mean {name}: alpha {curve['rows'][index]['alpha']:g}" for name, index in best.items())]
 
 
 def _csv(curve: Mapping[str, Any]) -> str:

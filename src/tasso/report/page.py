@@ -192,8 +192,8 @@ class _Page:
             table = summary_table(self.frame, setting)
             shown: Part = Shown(f"summary-{setting}", table, setting)
             if several and len(table.rows) > FEW_ROWS:  # the tables above sum it up
-                words = f"{SETTING_NAMES[setting]}: every order by itself ({count_of(len(table.rows), 'row')})"
-                shown = Block([Folded(words, [shown])], setting=setting)
+                legend = f"{SETTING_NAMES[setting]}: every order by itself ({count_of(len(table.rows), 'row')})"
+                shown = Block([Folded(legend, [shown])], setting=setting)
             parts.append(shown)
         parts.append(Folded("What the columns mean", [self._drawing("meanings", metrics=METRIC_COLUMNS)]))
         return Section("summary", "Summary", parts)
@@ -219,34 +219,34 @@ class _Page:
             svg = by_setting[number].get(setting)
             return svg and self._drawing("panels", panels=[svg], columns=1)
 
-        words = "Upwards is more accurate, to the left is less forgotten, so the upper left is best; in percent. "
-        words += "Each mark is a method, the small ones its runs. The dashed line is the zero-shot accuracy."
-        return self._section("trade-off", "Accuracy and forgetting", words, self._blocks(panel, "pair"))
+        legend = "Upwards is more accurate, to the left is less forgotten, so the upper left is best; in percent. "
+        legend += "Each mark is a method, the small ones its runs. The dashed line is the zero-shot accuracy."
+        return self._section("trade-off", "Accuracy and forgetting", legend, self._blocks(panel, "pair"))
 
     def curves(self) -> Section:
-        words = "Accuracy in percent on each task after 0, 1, 2 … tasks were learned. "
-        words += "The vertical line and the mark show when the task itself was learned."
+        legend = "Accuracy in percent on each task after 0, 1, 2 … tasks were learned. "
+        legend += "The vertical line and the mark show when the task itself was learned."
         if self.runs.duplicated(["benchmark", "model", "sequence", "order", "label"]).any():
-            words += " Lines are means over seeds, bands reach from the lowest to the highest seed."
+            legend += " Lines are means over seeds, bands reach from the lowest to the highest seed."
 
         def drawn(number: int, setting: Setting) -> Markup:
             comparison = self.comparisons[number]
             found = panels(draw.curves(comparison, setting, self.methods), self.styles)
             return self._drawing("panels", panels=found, columns=draw.columns_for(len(found)))
 
-        return self._section("curves", "Task by task", words, self._blocks(drawn))
+        return self._section("curves", "Task by task", legend, self._blocks(drawn))
 
     def distances(self, runs: Collection[str] | None) -> Section | None:
         parts: list[Part] = []
         for whole, name in zip(self.comparisons, self._names(), strict=True):
             comparison = _only(whole, runs)
             found = draw.measured(comparison)
-            there = [label for label in comparison.labels if label in set(found["label"]) - {ZERO_SHOT}]
-            if there:
+            measured = [label for label in comparison.labels if label in set(found["label"]) - {ZERO_SHOT}]
+            if measured:
                 histograms = panels(
-                    draw.histograms(comparison, found, there, self.methods, prototypes=False), self.styles
+                    draw.histograms(comparison, found, measured, self.methods, prototypes=False), self.styles
                 )
-                (boxes,) = panels(draw.boxes(comparison, found, there, self.methods, prototypes=True), self.styles)
+                (boxes,) = panels(draw.boxes(comparison, found, measured, self.methods, prototypes=True), self.styles)
                 content = [
                     self._drawing("panels", panels=histograms, columns=draw.columns_for(len(histograms))),
                     "Class texts against the mean image of each class (box: quartiles and median, line: all classes)",
@@ -255,11 +255,11 @@ class _Page:
                 parts.append(self._of(comparison, name, content))
         if not parts:
             return None
-        words = (
+        legend = (
             "The distance 1 − cosine between test images and the texts of their own classes after the last task; to "
             "the left is closer. Dashed: the pretrained model. Runs with several seeds are taken together."
         )
-        return self._section("distances", "Images and texts", words, parts)
+        return self._section("distances", "Images and texts", legend, parts)
 
     def matrices(self, runs: Collection[str] | None) -> Section:
         wanted = set(self.runs.index if runs is None else runs)
@@ -279,10 +279,10 @@ class _Page:
     def _maps(self, rows: pd.DataFrame, setting: Setting, number: int, by_run: Mapping[str, Any]) -> Block:
         """The first seed's matrix open, the others folded away: seven seeds would bury the next method."""
         found: list[Part] = []
-        for place, run in enumerate(run_table(rows).itertuples(), 1):
+        for repeat, run in enumerate(run_table(rows).itertuples(), 1):
             state = "" if run.finished else f", unfinished: {run.learned} of {count_of(len(run.order), 'task')}"
             detail = f"{SETTING_NAMES[setting]}, seed {run.seed}{state}"
-            name = f"matrix-{slug(run.label)}-{number + 1}-{setting}-{place}"
+            name = f"matrix-{slug(run.label)}-{number + 1}-{setting}-{repeat}"
             # Two labels may have one slug; the method's number tells them apart.
             name = name if name not in self.files else f"{name}-{self.methods[run.label]}"
             table = matrix_table(rows[rows["run"] == run.Index], setting)
@@ -300,8 +300,8 @@ class _Page:
 
     # -- what sections share -----------------------------------------------------------------------------------
 
-    def _section(self, name: str, title: str, words: str, parts: Sequence[Part]) -> Section:
-        return Section(name, title, [words, self._drawing("keys"), *parts])
+    def _section(self, name: str, title: str, legend: str, parts: Sequence[Part]) -> Section:
+        return Section(name, title, [legend, self._drawing("keys"), *parts])
 
     def _blocks(self, content: Callable[[int, Setting], Part | None], kind: str = "plain") -> list[Part]:
         """The content of every comparison in both settings; folded where there is a lot of it."""

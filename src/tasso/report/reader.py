@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tasso.errors import TassoError
-
-T = TypeVar("T")
 
 
 class ReportError(TassoError):
@@ -17,76 +14,66 @@ class ReportError(TassoError):
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Typed access to one JSON object; every complaint names the file and the key's full path."""
+class Value:
+    """A value of a JSON file and the keys that lead to it, such as `mtil.matrix[0]`."""
 
     file: Path
-    content: Mapping[str, Any]
-    where: str = ""
+    value: Any
+    key: str = ""
 
-    def fail(self, key: str, problem: str) -> ReportError:
-        return ReportError(f"{self.file}: {self.where}{key}: {problem}")
+    def fail(self, problem: str) -> ReportError:
+        return ReportError(f"{self.file}: {self.key}: {problem}")
 
-    def get(self, key: str) -> Any:
-        if key not in self.content:
-            raise ReportError(f"{self.file}: missing key {self.where + key!r}")
-        return self.content[key]
+    def expected(self, what: str) -> ReportError:
+        return self.fail(f"expected {what}, found {kind(self.value)}")
 
-    def text(self, key: str) -> str:
-        value = self.get(key)
-        if not isinstance(value, str):
-            raise self.fail(key, f"expected text, found {kind(value)}")
-        return whole(value)
+    def __getitem__(self, name: str) -> Value:
+        names = self.names()
+        key = f"{self.key}.{name}".lstrip(".")
+        if name not in names:
+            raise ReportError(f"{self.file}: missing key {key!r}")
+        return Value(self.file, self.value[name], key)
 
-    def flag(self, key: str) -> bool:
-        value = self.get(key)
-        if not isinstance(value, bool):
-            raise self.fail(key, f"expected true or false, found {kind(value)}")
-        return value
+    def get(self, name: str) -> Value | None:
+        """The value under a key that may be absent or null."""
+        return None if self.value.get(name) is None else self[name]
 
-    def integer(self, key: str) -> int:
-        value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.fail(key, f"expected a whole number, found {kind(value)}")
-        return value
+    def names(self) -> list[str]:
+        if not isinstance(self.value, dict):
+            raise self.expected("an object")
+        return list(self.value)
 
-    def optional_number(self, key: str) -> float | None:
-        value = self.get(key)
-        if value is not None and not is_number(value):
-            raise self.fail(key, f"expected a finite number or null, found {kind(value)}")
-        return None if value is None else float(value)
+    def items(self) -> list[Value]:
+        if not isinstance(self.value, list):
+            raise self.expected("a list")
+        return [Value(self.file, item, f"{self.key}[{index}]") for index, item in enumerate(self.value)]
 
-    def items(self, key: str, parse: Callable[[str, Any], T]) -> tuple[T, ...]:
-        value = self.get(key)
-        if not isinstance(value, list):
-            raise self.fail(key, f"expected a list, found {kind(value)}")
-        return tuple(parse(f"{key}[{index}]", item) for index, item in enumerate(value))
+    def text(self, what: str = "text") -> str:
+        if not isinstance(self.value, str):
+            raise self.expected(what)
+        # JSON can contain half surrogate pairs, files and tables cannot.
+        return self.value.encode("utf-8", "replace").decode("utf-8")
 
-    def number(self, key: str) -> float:
-        return self._finite(key, self.get(key))
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.expected("true or false")
+        return self.value
 
-    def numbers(self, key: str) -> tuple[float, ...]:
-        return self.items(key, self._finite)
+    def integer(self, what: str = "a whole number", least: int | None = None) -> int:
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise self.expected(what)
+        if least is not None and self.value < least:
+            raise self.expected(f"at least {least}" if what == "a whole number" else what)
+        return self.value
 
-    def _finite(self, key: str, value: Any) -> float:
-        if not is_number(value):
-            raise self.fail(key, f"expected a finite number, found {kind(value)}")
-        return float(value)
+    def number(self, what: str = "a finite number") -> float:
+        # Not isfinite: whole numbers of JSON may be larger than any fraction.
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not abs(self.value) <= 1e300:
+            raise self.expected(what)
+        return float(self.value)
 
-    def inner(self, key: str, value: Any) -> Reader:
-        if not isinstance(value, dict):
-            raise self.fail(key, f"expected an object, found {kind(value)}")
-        return Reader(self.file, value, f"{self.where}{key}.")
-
-
-def whole(text: str) -> str:
-    """The text with ? in the place of half surrogate pairs: JSON can contain them, files and tables cannot."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def is_number(value: Any) -> bool:
-    # Not isfinite: whole numbers of JSON may be larger than any fraction.
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300
+    def optional_number(self, what: str = "a finite number or null") -> float | None:
+        return None if self.value is None else self.number(what)
 
 
 def kind(value: Any) -> str:

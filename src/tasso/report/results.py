@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -12,7 +11,7 @@ import pandas as pd
 
 from tasso.files import parse_json
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, METRICS, SETTINGS, typed
-from tasso.report.reader import Reader, ReportError, is_number, kind, whole
+from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
 
 RESULTS_NAME = "results.json"
@@ -33,10 +32,10 @@ def read_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.
         for folder in _run_folders(path):
             if folder.resolve() not in frames:
                 frames[folder.resolve()] = read_run(folder)
-    return told_apart(pd.concat(frames.values(), ignore_index=True))
+    return name_orders_apart(pd.concat(frames.values(), ignore_index=True))
 
 
-def told_apart(frame: pd.DataFrame) -> pd.DataFrame:
+def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:
     """Add the number of tasks to the names of orders that share a name but not their tasks, as of a run and its
     extension: else tables would show rows that cannot be told apart."""
     keys = ["benchmark", "model", "sequence"]
@@ -66,7 +65,7 @@ def read_run(folder: str | PathLike[str]) -> pd.DataFrame:
         raise ReportError(f"{file}: not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ReportError(f"{file}: expected a JSON object, found {kind(content)}")
-    return _parse(Reader(file, content), folder)
+    return _parse(Value(file, content), folder)
 
 
 def _run_folders(path: Path) -> list[Path]:
@@ -103,144 +102,107 @@ def _search(folder: Path, visited: set[Path]) -> list[Path]:
 _Row = tuple[str, int, str, str, float | None, tuple[float, ...]]
 
 
-def _parse(reader: Reader, folder: Path) -> pd.DataFrame:
-    version = reader.integer("version")
+def _parse(results: Value, folder: Path) -> pd.DataFrame:
+    version = results["version"].integer()
     if version != RESULTS_VERSION:
-        raise reader.fail("version", f"this tasso reads version {RESULTS_VERSION}, the file says {version}")
-
-    def task_name(key: str, value: Any) -> str:
-        if not isinstance(value, str) or not value:
-            raise reader.fail(key, f"expected a task name, found {kind(value)}")
-        return whole(value)
-
-    tasks = reader.items("tasks", task_name)
+        raise results["version"].fail(f"this tasso reads version {RESULTS_VERSION}, the file says {version}")
+    tasks = tuple(name.text("a task name") for name in results["tasks"].items())
     if not tasks:
-        raise reader.fail("tasks", "the list is empty")
-    if len(set(tasks)) != len(tasks):
-        raise reader.fail("tasks", "a task is named twice")
-    finished = reader.flag("finished")
-    rows: list[_Row] = []
-    learned = []
-    for setting in SETTINGS:
-        part, found = _setting_rows(reader.inner(setting, reader.get(setting)), setting, tasks, finished)
-        rows += found
-        learned.append(len(part))
+        raise results["tasks"].fail("the list is empty")
+    if len(set(tasks)) != len(tasks) or "" in tasks:
+        raise results["tasks"].fail("a task has no name" if "" in tasks else "a task is named twice")
+    finished = results["finished"].flag()
+    rows: list[_Row] = [
+        row for setting in SETTINGS for row in _setting_rows(results[setting], setting, tasks, finished)
+    ]
+    learned = [len(results[setting]["matrix"].items()) for setting in SETTINGS]
     if learned[0] != learned[1]:
-        raise reader.fail("mcil.matrix", f"{learned[1]} rows, but mtil.matrix has {learned[0]}")
-    about = {
-        "run": str(folder), "method": reader.text("method"), "label": reader.text("label"),
-        "model": reader.text("model"), "benchmark": reader.text("benchmark"),
-        "sequence": "" if reader.get("sequence") is None else reader.text("sequence"),
-        "order": tasks, "seed": reader.integer("seed"), "finished": finished,
-    }  # fmt: skip
-    rows += [row for row_rows in reader.items("per_task", _cost_reader(reader)) for row in row_rows]
-    classes = reader.inner("classes", reader.get("classes"))
-    rows += [("", 0, whole(task), "classes", classes.integer(task), ()) for task in classes.content]
-    if reader.content.get("alignment") is not None:
-        rows += _alignment_rows(reader.inner("alignment", reader.get("alignment")), tasks)
-    return typed(pd.DataFrame([(*about.values(), *row) for row in rows], columns=COLUMNS, dtype=object))
+        raise results["mcil"]["matrix"].fail(f"{learned[1]} rows, but mtil.matrix has {learned[0]}")
+    run = {
+        "run": str(folder),
+        **{name: results[name].text() for name in ("method", "label", "model", "benchmark")},
+        "sequence": "" if results["sequence"].value is None else results["sequence"].text(),
+        "order": tasks,
+        "seed": results["seed"].integer(),
+        "finished": finished,
+    }
+    for step, cost in enumerate(results["per_task"].items(), 1):
+        task = cost["task"].text()
+        for name in COSTS:
+            rows.append(("", step, task, name, cost[name].optional_number() if name in cost.value else None, ()))
+    classes = {name: results["classes"][name].integer() for name in results["classes"].names()}
+    rows += [("", 0, task, "classes", classes.get(task), ()) for task in tasks]
+    if alignment := results.get("alignment"):
+        rows += _alignment_rows(alignment, tasks)
+    return typed(pd.DataFrame([(*run.values(), *row) for row in rows], columns=COLUMNS, dtype=object))
 
 
-def _setting_rows(
-    reader: Reader, setting: str, tasks: Sequence[str], finished: bool
-) -> tuple[tuple[tuple[float, ...], ...], list[_Row]]:
-    """The matrix of a setting, and its rows of the table."""
+def _setting_rows(part: Value, setting: str, tasks: Sequence[str], finished: bool) -> list[_Row]:
     size = len(tasks)
-    zero_shot = reader.items("zero_shot", lambda key, value: _percent(reader, key, value))
-    _check_length(reader, "zero_shot", zero_shot, size)
-
-    def matrix_row(key: str, value: Any) -> tuple[float, ...]:
-        if not isinstance(value, list):
-            raise reader.fail(key, f"expected a list, found {kind(value)}")
-        items = ((f"{key}[{index}]", item) for index, item in enumerate(value))
-        # null: an extended run whose early checkpoints were gone
-        row = tuple(math.nan if item is None else _percent(reader, place, item) for place, item in items)
-        _check_length(reader, key, row, size)
-        return row
-
-    matrix = reader.items("matrix", matrix_row)
+    start: list[float | None] = [_percent(item) for item in _sized(part["zero_shot"], size)]
+    # null: an extended run whose early checkpoints were gone
+    matrix: list[list[float | None]] = [
+        [None if item.value is None else _percent(item) for item in _sized(row, size)] for row in part["matrix"].items()
+    ]
     if len(matrix) > size or (finished and len(matrix) != size):
         problem = f"wrong size: {len(matrix)} rows for {size} tasks"
-        raise reader.fail("matrix", problem + (" in a finished run" if finished else ""))
+        raise part["matrix"].fail(problem + (" in a finished run" if finished else ""))
     rows: list[_Row] = [
         (setting, step, task, "accuracy", value, ())
-        for step, values in enumerate((zero_shot, *matrix))
+        for step, values in enumerate((start, *matrix))
         for task, value in zip(tasks, values, strict=True)
     ]
-    found = reader.get("metrics")
-    if found is not None:
-        inner = reader.inner("metrics", found)
-        rows += [(setting, size, "", name, inner.optional_number(name), ()) for name in METRICS]
+    metrics = part["metrics"]
+    if metrics.value is not None:
+        rows += [(setting, size, "", name, metrics[name].optional_number(), ()) for name in METRICS]
     elif finished:
-        raise reader.fail("metrics", "null in a finished run")
-    return matrix, rows
-
-
-def _cost_reader(reader: Reader) -> Any:
-    counter = iter(range(1, 10**9))
-
-    def rows(key: str, value: Any) -> list[_Row]:
-        inner, step = reader.inner(key, value), next(counter)
-        task = inner.text("task")
-        found = {name: inner.optional_number(name) if name in inner.content else None for name in COSTS}
-        return [("", step, task, name, number, ()) for name, number in found.items()]
-
+        raise metrics.fail("null in a finished run")
     return rows
 
 
-def _alignment_rows(reader: Reader, tasks: Sequence[str]) -> list[_Row]:
-    bins, limits = reader.integer("bins"), reader.numbers("range")
-    if bins < 1:
-        raise reader.fail("bins", f"expected at least 1, found {bins}")
+def _sized(row: Value, size: int, what: str = "values") -> list[Value]:
+    if len(row.items()) != size:
+        raise row.fail(f"wrong size: {len(row.items())} {what} for {size} tasks")
+    return row.items()
+
+
+def _percent(item: Value) -> float:
+    value = item.number("a percent")
+    if not -1e-6 <= value <= 100 + 1e-6:  # room for rounding in a sum of floats
+        raise item.expected("a percent between 0 and 100")
+    return value
+
+
+def _alignment_rows(alignment: Value, tasks: Sequence[str]) -> list[_Row]:
+    bins = alignment["bins"].integer(least=1)
+    limits = [limit.number() for limit in alignment["range"].items()]
     if len(limits) != 2 or limits[0] != 0 or limits[1] <= 0:
-        raise reader.fail("range", f"expected [0, a greater number], found {list(limits)}")
+        raise alignment["range"].fail(f"expected [0, a greater number], found {limits}")
     rows: list[_Row] = [("", 0, "", "distance_bins", bins, ()), ("", 0, "", "distance_range", limits[1], ())]
     for key, step in (("zero_shot", 0), ("last", len(tasks))):
-        if reader.get(key) is None:  # not measured
-            continue
-        found = reader.items(key, lambda where, value: _distances(reader.inner(where, value), bins))
-        if len(found) != len(tasks):
-            raise reader.fail(key, f"wrong size: {len(found)} objects for {len(tasks)} tasks")
-        rows += [("", step, task, *row) for task, task_rows in zip(tasks, found, strict=True) for row in task_rows]
+        if alignment[key].value is not None:  # measured
+            for task, distances in zip(tasks, _sized(alignment[key], len(tasks), "objects"), strict=True):
+                rows += [("", step, task, *row) for row in _distance_rows(distances, bins)]
     return rows
 
 
-def _distances(reader: Reader, bins: int) -> list[tuple[str, float | None, tuple[float, ...]]]:
+def _distance_rows(part: Value, bins: int) -> list[tuple[str, float | None, tuple[float, ...]]]:
     """Metric, value and values of one task: 1 − cosine between each test image and the text of its class."""
-
-    def natural(where: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise reader.fail(where, f"expected a number of images, found {kind(value)}")
-        return value
-
-    def distance(where: str, value: Any) -> float | None:
-        if value is not None and not is_number(value):
-            raise reader.fail(where, f"expected a distance or null, found {kind(value)}")
-        return None if value is None else float(value)
-
-    count, first, counts = reader.integer("count"), reader.integer("first_bin"), reader.items("counts", natural)
+    count, first = part["count"].integer(), part["first_bin"].integer()
+    counts = tuple(item.integer("a number of images", least=0) for item in part["counts"].items())
     if sum(counts) != count:
-        raise reader.fail("counts", f"{sum(counts)} images, but count says {count}")
+        raise part["counts"].fail(f"{sum(counts)} images, but count says {count}")
     if first < 0 or first + len(counts) > bins:
-        raise reader.fail("first_bin", f"{len(counts)} bins from bin {first} on do not fit into {bins}")
-    quantiles = reader.numbers("quantiles")
+        raise part["first_bin"].fail(f"{len(counts)} bins from bin {first} on do not fit into {bins}")
+    quantiles = tuple(item.number() for item in part["quantiles"].items())
     if len(quantiles) != _QUANTILES or list(quantiles) != sorted(quantiles):
-        raise reader.fail("quantiles", f"expected {_QUANTILES} rising numbers, found {list(quantiles)}")
-    classes = tuple(value for value in reader.items("prototypes", distance) if value is not None)
-    found = [
-        (count, ()), (reader.number("mean"), ()), (None, quantiles), (first, counts), (None, classes),
-    ]  # fmt: skip
-    return [(name, *row) for name, row in zip(DISTANCES, found, strict=True)]
-
-
-def _check_length(reader: Reader, key: str, values: Sequence[float], size: int) -> None:
-    if len(values) != size:
-        raise reader.fail(key, f"wrong size: {len(values)} values for {size} tasks")
-
-
-def _percent(reader: Reader, key: str, value: Any) -> float:
-    if not is_number(value):
-        raise reader.fail(key, f"expected a percent, found {kind(value)}")
-    if not -1e-6 <= value <= 100 + 1e-6:  # room for rounding in a sum of floats
-        raise reader.fail(key, f"expected a percent between 0 and 100, found {value}")
-    return float(value)
+        raise part["quantiles"].fail(f"expected {_QUANTILES} rising numbers, found {list(quantiles)}")
+    classes = [item.optional_number("a distance or null") for item in part["prototypes"].items()]
+    values: list[tuple[float | None, tuple[float, ...]]] = [
+        (count, ()),
+        (part["mean"].number(), ()),
+        (None, quantiles),
+        (first, counts),
+        (None, tuple(value for value in classes if value is not None)),
+    ]
+    return [(name, *row) for name, row in zip(DISTANCES, values, strict=True)]

@@ -1,4 +1,4 @@
-"""Sections of the page: words, tables, figures, and parts that are folded away. Others may add theirs."""
+"""Sections of the page: text, tables, figures, and parts that are folded away. Others may add theirs."""
 
 from __future__ import annotations
 

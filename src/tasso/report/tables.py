@@ -1,4 +1,4 @@
-"""Tables: queries on the table of results, kept apart from the formats they are written in."""
+"""Tables: queries on the table of results, separate from the formats they are written in."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Column:
 class Cell:
     """Text, a number, or nothing. `learned` marks the cell of the task that was learned in that row.
 
-    `best` and `second` are the places in a column; `p` is that of the paired test of the best against the second.
+    `best` and `second` are the ranks in a column; `p` is that of the paired test of the best against the second.
     """
 
     value: str | float | None
@@ -270,8 +270,8 @@ def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> tuple[
 
 def _sample(found: pd.DataFrame, metric: Metric) -> dict[Key, float]:
     """The metric by order and seed; repeats of one are averaged, so that none counts twice."""
-    there = found[found[metric.key].notna()]
-    return dict(there.groupby(["order_name", "seed"], sort=False)[metric.key].agg(fmean))
+    measured = found[found[metric.key].notna()]
+    return dict(measured.groupby(["order_name", "seed"], sort=False)[metric.key].agg(fmean))
 
 
 def rank(
@@ -289,12 +289,12 @@ def rank(
     def shown(cell: Cell) -> float:
         return float(cell.main) if better == "up" else -float(cell.main)
 
-    there = [number for number, cell in enumerate(cells) if cell.value is not None]
-    if len(there) < 2:
+    ranked = [number for number, cell in enumerate(cells) if cell.value is not None]
+    if len(ranked) < 2:
         return list(cells), None
-    places = sorted({shown(cells[number]) for number in there}, reverse=True)
-    first, second = ([n for n in there if shown(cells[n]) == place] for place in (places * 2)[:2])
-    several = len(there) > 2  # of two, the other one needs no mark
+    values = sorted({shown(cells[number]) for number in ranked}, reverse=True)
+    first, second = ([n for n in ranked if shown(cells[n]) == value] for value in (values * 2)[:2])
+    several = len(ranked) > 2  # of two, the other one needs no mark
     marked = [
         replace(cell, best=number in first, second=several and number in second and number not in first)
         for number, cell in enumerate(cells)
@@ -356,8 +356,8 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
     lines = []
     for step, values in enumerate(accuracies(rows, setting).itertuples(index=False)):
         name = f"{step}. {run.order[step - 1]}" if step else ZERO_SHOT
-        cells = [Cell(_known(value), learned=task == step) for task, value in enumerate(values, 1)]
-        lines.append(Row((Cell(name), *cells, Cell(_known(fmean(values))))))
+        cells = [Cell(_or_none(value), learned=task == step) for task, value in enumerate(values, 1)]
+        lines.append(Row((Cell(name), *cells, Cell(_or_none(fmean(values))))))
     notes = ["Accuracy in percent. The marked cell of a row is the task learned in that step."]
     if not run.finished:
         notes.append(f"Unfinished run: {run.learned} of {count_of(len(run.order), 'task')} learned.")
@@ -370,7 +370,7 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
     )
 
 
-def _known(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
@@ -398,7 +398,7 @@ def cost_table(frame: pd.DataFrame) -> Table:
         for label in comparison.labels:  # repeats of a method stand together
             for (_, step), cost in found[found["label"] == label].iterrows():
                 numbers = (
-                    Cell(_known(cost[name] / unit), digits=digits)
+                    Cell(_or_none(cost[name] / unit), digits=digits)
                     for name, (_, unit, digits) in zip(COSTS, _COST_COLUMNS, strict=True)
                 )
                 first = (Cell(label), *where, Cell(cost["seed"], digits=0), Cell(cost["task"]))

@@ -138,13 +138,13 @@ def curves(comparison: Comparison, setting: Setting, methods: Methods) -> Figure
             _of(line, methods, label, data_values=" ".join(values))
             if task in means.index and not math.isnan(means[task]):
                 described.insert(0, f"{label} {values[task]} when learned, {values[-1]} at the end")
-        words = f"{SETTING_NAMES[setting]} accuracy on {name}, task {task} of {size}, in percent. "
-        words += f"Zero-shot {fixed(start[name], 1)}. " + "; ".join(described) + "."
+        summary = f"{SETTING_NAMES[setting]} accuracy on {name}, task {task} of {size}, in percent. "
+        summary += f"Zero-shot {fixed(start[name], 1)}. " + "; ".join(described) + "."
         panel.set_title(plain(f"{task}  {name}"))
         panel.set_xticks(range(size + 1))
         panel.set_xlim(0, size + 0.35)
         panel.margins(y=0.08)
-        tag(panel, panel="curves", class_="panel steps", role="img", aria_label=words, data_name=name,
+        tag(panel, panel="curves", class_="panel steps", role="img", aria_label=summary, data_name=name,
             data_zero=fixed(start[name], 1), data_size=str(size), data_high=f"{size + 0.35}")  # fmt: skip
         tag(panel.patch, class_="plot")
     equal_spans(panels)
@@ -182,16 +182,16 @@ def trade_off(comparison: Comparison, methods: Methods) -> Figure | None:
                 _of(panel.plot(xs, ys, markersize=2, alpha=0.6, **shape, **style)[0], methods, label)
             (mark,) = panel.plot([fmean(xs)], [fmean(ys)], markersize=6, **shape, **style)
             _of(mark, methods, label)
-            # Cannot be seen, but is easier to point at.
+            # Invisible, and easier to point at.
             (target,) = panel.plot([fmean(xs)], [fmean(ys)], markersize=14, alpha=0, **shape, **style)
             _of(target, methods, label, class_="dot", tip=tip, role="img")
         panel.set_title(SETTING_NAMES[setting] if on_paper() else "")
         panel.set_xlabel("forgetting (points, lower is better)")
         panel.set_ylabel("accuracy (%, higher is better)")
         panel.margins(0.12)
-        words = f"{SETTING_NAMES[setting]}, in percent: accuracy (upwards) against forgetting (to the right). "
+        summary = f"{SETTING_NAMES[setting]}, in percent: accuracy (upwards) against forgetting (to the right). "
         tag(panel, panel="trade-off", class_="panel scatter", role="group",
-            aria_label=f"{words}Zero-shot accuracy {fixed(start, 1)}.")  # fmt: skip
+            aria_label=f"{summary}Zero-shot accuracy {fixed(start, 1)}.")  # fmt: skip
     _legend(figure, comparison.labels, methods)
     return figure
 
@@ -263,9 +263,9 @@ def histograms(
         panel.set_title(plain(f"{task}  {name}"))
         panel.set_xlim(low, high)
         panel.tick_params(labelleft=False)  # the shape is what counts
-        words = f"Distances between images and class texts on {name}. "
-        words += "; ".join(f"{label}: mean distance {mean}" for label, mean in means.items()) + "."
-        tag(panel, panel="histogram", class_="panel shapes-of", role="img", aria_label=words, data_name=name,
+        summary = f"Distances between images and class texts on {name}. "
+        summary += "; ".join(f"{label}: mean distance {mean}" for label, mean in means.items()) + "."
+        tag(panel, panel="histogram", class_="panel shapes-of", role="img", aria_label=summary, data_name=name,
             data_zero=means[ZERO_SHOT])  # fmt: skip
         tag(panel.patch, class_="plot")
     what = "classes" if prototypes else "images"
@@ -285,9 +285,9 @@ def boxes(
     height = 0.8 / len(labels)
     for task, name in enumerate(comparison.tasks):
         here = found[found["task"] == name]
-        for place, label in enumerate(labels):
+        for number, label in enumerate(labels):
             five = _five(here[here["label"] == label], prototypes)
-            y = task + height * (place - (len(labels) - 1) / 2)
+            y = task + height * (number - (len(labels) - 1) / 2)
             middle = f"median {fixed(five[2], 3)}\nquartiles {fixed(five[1], 3)} to {fixed(five[3], 3)}"
             _box(panel, five, y, 0.35 * height, methods, label, f"{label} on {name}\n{middle}")
         start = _five(here[here["label"] == ZERO_SHOT], prototypes)[2]
@@ -297,8 +297,8 @@ def boxes(
     panel.grid(visible=False, axis="y")
     panel.set_xlabel("distance to the class text (1 − cosine; lower is better)")
     what = "the mean image of each class" if prototypes else "the images of their classes"
-    words = f"Distances between class texts and {what}: quartiles, minimum and maximum."
-    tag(panel, panel="boxes", class_="panel boxes", role="group", aria_label=words)
+    summary = f"Distances between class texts and {what}: quartiles, minimum and maximum."
+    tag(panel, panel="boxes", class_="panel boxes", role="group", aria_label=summary)
     _legend(figure, labels, methods, filled=True)
     return figure
 
@@ -325,7 +325,7 @@ def _shares(rows: pd.DataFrame, bars: int, prototypes: bool) -> list[float]:
 
 
 def _five(rows: pd.DataFrame, prototypes: bool) -> tuple[float, ...]:
-    """Minimum, quartiles and median, maximum; of several runs their means, where only these were kept."""
+    """Minimum, quartiles and median, maximum; of several runs their means, where only these were recorded."""
     if not prototypes:
         return tuple(fmean(values) for values in zip(*rows["quantiles"], strict=True))
     values = [value for several in rows["classes"] for value in several]

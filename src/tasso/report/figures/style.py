@@ -55,7 +55,7 @@ PAGE_RULES: dict[str, Any] = {
     "figure.subplot.wspace": 0, "figure.subplot.hspace": 0,
 }  # fmt: skip
 
-# Nothing that changes from one time to the next, or tells about the machine.
+# Nothing that changes from one time to the next, or depends on the machine.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "pdf": {"Creator": None, "Producer": None, "CreationDate": None, "ModDate": None},
@@ -72,7 +72,7 @@ def drawing(*, page: bool = False) -> Iterator[None]:
 def new_panels(
     count: int, columns: int, height: float, panel: tuple[float, float], width: float = WIDTH, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with as many panels; unused places of the grid stay empty. No window and no global state.
+    """A figure with as many panels; unused cells of the grid stay empty. No window and no global state.
 
     Args:
         height, width: of the whole figure on paper, in inches.
@@ -107,7 +107,7 @@ def equal_spans(panels: Sequence[Axes]) -> None:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and PDF."""
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # the places are found, and finding them again for each file takes longest
+    figure.set_layout_engine("none")  # positions are fixed now: working them out for each file takes longest
     paths = []
     for kind, metadata in _METADATA.items():
         path = folder / f"{name}.{kind}"

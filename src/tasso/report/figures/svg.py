@@ -119,8 +119,8 @@ def _copy(
         copied = ElementTree.SubElement(parent, "path", attributes)
     elif node.tag == "text":
         rotated = not node.get("transform", "").startswith("rotate(-0 ")
-        kept = ("x", "y", "transform") if rotated else ("x", "y")
-        copied = ElementTree.SubElement(parent, "text", {name: _short(node.get(name, "")) for name in kept})
+        names = ("x", "y", "transform") if rotated else ("x", "y")
+        copied = ElementTree.SubElement(parent, "text", {name: _short(node.get(name, "")) for name in names})
         copied.text = node.text
     else:
         copied = ElementTree.SubElement(parent, node.tag, {"d": _short(node.get("d", ""))})

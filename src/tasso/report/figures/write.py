@@ -77,10 +77,10 @@ def of_comparison(comparison: Comparison, where: str, methods: Mapping[str, int]
     name, runs = comparison.name, count_of(len(comparison.runs), "run")
     finished = int(comparison.runs["finished"].sum())
     for setting in SETTINGS:
-        about = f"{SETTING_NAMES[setting]} ({SETTING_MEANINGS[setting]}) on {name}"
+        what = f"{SETTING_NAMES[setting]} ({SETTING_MEANINGS[setting]}) on {name}"
         yield Figure(
             f"curves-{where}-{setting}",
-            f"Accuracy of each task over the sequence, {about}, from {runs}. Dashed: zero-shot accuracy of the "
+            f"Accuracy of each task over the sequence, {what}, from {runs}. Dashed: zero-shot accuracy of the "
             "pretrained model; vertical line and mark: when the task was learned. Lines are means over seeds, bands "
             "reach from the lowest to the highest seed. All panels span as many points, from levels of their own.",
             lambda setting=setting: draw.curves(comparison, setting, methods),  # type: ignore[misc]
@@ -88,7 +88,7 @@ def of_comparison(comparison: Comparison, where: str, methods: Mapping[str, int]
         if finished:
             yield Figure(
                 f"domains-{where}-{setting}",
-                f"Each domain's accuracy at the start, when it had just been learned and after the last task, {about}, "
+                f"Each domain's accuracy at the start, when it had just been learned and after the last task, {what}, "
                 f"means over seeds, from {count_of(finished, 'finished run')}. All panels span as many points, "
                 "from levels of their own.",
                 lambda setting=setting: draw.domains(comparison, setting, methods),  # type: ignore[misc]
@@ -140,10 +140,10 @@ def rivals(comparison: Comparison) -> list[str]:
 
     Only methods whose runs have distances count.
     """
-    there = set(draw.measured(comparison)["label"]) - {ZERO_SHOT}
+    measured = set(draw.measured(comparison)["label"]) - {ZERO_SHOT}
     accuracy = finished_metrics(comparison.frame, "mtil").groupby("label")["accuracy"].agg(fmean)
     ranked = sorted(
-        (label for label in comparison.labels if label in there), key=lambda label: -accuracy.get(label, -1)
+        (label for label in comparison.labels if label in measured), key=lambda label: -accuracy.get(label, -1)
     )
     ours = [label for label in ranked if comparison.of(label)["method"].iloc[0] == "tasso"][:1]
     return [*ours, *(label for label in ranked if label not in ours)][:2]
