@@ -1,7 +1,7 @@
-"""Copy what a report is made of: `python tools/keep_results.py OUT/runs results/paper/mtil-mini`.
+"""Keep the results of runs as a study: `python tools/keep_results.py RUNS results/NAME.csv` (or .csv.gz).
 
-Of each run that is named in `plans.json`, `results.json` alone: configurations hold paths of a machine, and checkpoints
-are large. `tasso paper all --runs FOLDER --out REPORT` makes the report from the copy.
+RUNS is a folder of run folders. Of each run everything that a report reads is kept, and nothing else: no checkpoints,
+no paths. For the runs of `tasso paper`, what they are (`plans.json`) is kept beside, as NAME.json.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tasso.files import write_text
-from tasso.report.paper.arithmetic import FILE
-from tasso.report.paper.record import RECORD, read_record
+from tasso.experiments.record import RECORD, read_record, write_record
+from tasso.report.paper.evaluation import read_evaluation, record_file
+from tasso.report.results import read_runs
+from tasso.report.study import write_study
 
 
-def keep(source: Path, target: Path) -> int:
-    """Copy results; returns of how many runs. Unfinished and missing ones are left out by the report."""
-    record = read_record(source)
+def keep(runs: Path, file: Path) -> int:
+    """Write the study; returns the number of runs. Of plans, runs that are not finished are left out."""
+    record = read_record(runs / RECORD)
     if record is None:
-        sys.exit(f"{source / RECORD}: not found; tasso paper writes it into its folder of runs")
-    names = sorted({name for runs in record[1].values() for name in runs.values()})
-    files = [RECORD, FILE, *(f"{name}/results.json" for name in names)]
-    there = [name for name in files if (source / name).is_file()]
-    for name in there:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        write_text(target / name, (source / name).read_text(encoding="utf-8"))
-    return sum(name.endswith("/results.json") for name in there)
+        frame = read_runs([runs])
+    else:
+        frame = read_evaluation(runs, record).frame
+        write_record(record, record_file(file))
+    write_study(frame, file)
+    return int(frame["run"].nunique())
 
 
 if __name__ == "__main__":

@@ -80,7 +80,6 @@ def test_every_page_is_there_and_asks_nothing_of_other_hosts(site: Path) -> None
 def test_all_pages_are_in_the_menu(site: Path) -> None:
     menu = set(re.findall(r'href="([\w/.-]+\.html)" class="md-nav__link"', (site / "index.html").read_text()))
     written = {page.relative_to(DOCS).with_suffix(".html").as_posix() for page in DOCS.rglob("*.md")}
-    written = {page for page in written if not page.startswith("results/")}  # reports link to one another
     assert written <= menu | {"index.html"}, sorted(written - menu)
 
 
@@ -102,19 +101,21 @@ def test_what_is_broken_ends_the_build(page: str, complaints: list[str], tmp_pat
     assert not [complaint for complaint in complaints if complaint not in done.stderr], done.stderr
 
 
-def test_reports_keep_both_of_their_pages(tmp_path: Path) -> None:
+def test_reports_are_built_from_the_results(site: Path) -> None:
     """A report has index.md and index.html, which would be one file in the site."""
-    report = tmp_path / "docs" / "results" / "x"
-    report.mkdir(parents=True)
-    (tmp_path / "docs" / "index.md").write_text("# Home\n\nA list:\n- [written](results/x/index.md)\n")
-    (report / "index.md").write_text("# Report\n\n[One page](index.html)\n")
-    (report / "index.html").write_text("<p>made by tasso report</p>")
-    done = build(small_site(tmp_path, ["index.md"]), tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    out = tmp_path / "out" / "results" / "x"
-    assert "made by tasso report" in (out / "page.html").read_text()
-    assert 'href="page.html"' in (out / "index.html").read_text()
-    assert '<li><a href="results/x/index.html">' in (tmp_path / "out" / "index.html").read_text()
+    for name in ("mtil-mini", "atlas"):
+        report = site / "results" / name
+        written = (report / "index.html").read_text(encoding="utf-8")
+        assert 'href="page.html"' in written
+        assert "The numbers behind it" in written
+        assert 'class="claims"' in (report / "page.html").read_text(encoding="utf-8")
+        for file in ("verdict.html", "verdict.json", "tables/main-mtil-accuracy.csv", "figures/captions.html"):
+            assert (report / file).is_file(), file
+        links = set(re.findall(r'(?:href|src)="((?:tables|figures)/[^"]+)"', written))
+        assert len(links) > 30
+        assert not [link for link in links if not (report / link).is_file()]
+    menu = (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="results/mtil-mini/index.html"' in menu
 
 
 def test_links_of_pages_that_lie_elsewhere() -> None:
@@ -127,8 +128,11 @@ def test_links_of_pages_that_lie_elsewhere() -> None:
     assert follow("[the errors](src/tasso/errors.py)", ROOT / "CONTRIBUTING.md", "contributing.md") == (
         "the errors (`src/tasso/errors.py`)"
     )
-    report = follow("[a](../docs/results/x/index.html)", ROOT / "results" / "README.md", "measured.md")
-    assert report == "[a](results/x/page.html)"
+    report = hooks.REPORTS / "paper-x" / "index.md"
+    assert (
+        follow("[a](index.html), [b](tables/x.csv)", report, "results/x/index.md")
+        == "[a](page.html), [b](tables/x.csv)"
+    )
     same = "[a](options.md#data), [b](https://example.org), [c](#here)"
     assert follow(same, DOCS / "guide" / "index.md", "guide/index.md") == same
     with pytest.raises(PluginError, match="out of the repository"):

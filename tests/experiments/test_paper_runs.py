@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from runpy import run_path
 
 import pytest
 
 from conftest import few_images
+from run_results import results
 from runs_on_disk import draw_coarsely
 from tasso.cli import main
+from tasso.experiments.paper import count_arithmetic, make_setup
 from tasso.experiments.plans import PLANS
-from tasso.report import ReportError
-from tasso.report.paper.arithmetic import count_arithmetic, read_arithmetic
-from tasso.report.paper.evaluation import make_setup
+from tasso.report import read_study
 
 KEEP = Path(__file__).parents[2] / "tools" / "keep_results.py"
 PLANS_ASKED = ["whole-kd", "matrices", "alignment", "sequences"]
@@ -26,7 +24,7 @@ REFUSING = """
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "matplotlib", "open_clip"):
+        if name.split(".")[0] in ("torch", "open_clip"):
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
 from tasso.cli import main
@@ -50,13 +48,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="no matplotlib here: pip install 'tasso[report]'")
     draw_coarsely(monkeypatch)
 
 
-def test_killed_repeated_and_reported_again(
-    tiny_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_repeated_and_reported_again(tiny_model: str, tmp_path: Path) -> None:
     out, deaths = tmp_path / "out", tmp_path / "deaths"
     words = command(out, tiny_model)
     deaths.mkdir()
@@ -80,15 +75,13 @@ def test_killed_repeated_and_reported_again(
     assert "resuming textures at step" in log.read_text()
     assert not (out / "figures").exists()
 
-    # What is committed: results and what they are, without configurations, checkpoints and logs.
-    kept = tmp_path / "kept"
-    names = {path.parent.name for path in (out / "runs").glob("*/results.json")}
-    assert len(names) == 3
+    # What is committed: one file of results, and one that says what they are.
+    kept = tmp_path / "kept" / "drawn.csv"
+    kept.parent.mkdir()
     subprocess.run([sys.executable, str(KEEP), str(out / "runs"), str(kept)], check=True)
-    assert {path.relative_to(kept).as_posix() for path in kept.rglob("*.*")} == {
-        "plans.json", *(f"{name}/results.json" for name in names),
-    }  # fmt: skip
-    assert str(tmp_path) not in (kept / "plans.json").read_text()
+    assert [path.name for path in sorted(kept.parent.iterdir())] == ["drawn.csv", "drawn.json"]
+    for file in kept.parent.iterdir():
+        assert str(tmp_path) not in file.read_text()
 
     # From there, with the figures; then the same again, elsewhere: the same files.
     reports = [tmp_path / name for name in ("one", "two")]
@@ -106,34 +99,27 @@ def test_killed_repeated_and_reported_again(
     assert {path for path in one if path.startswith("tables/")} == {
         path for path in files(out) if path.startswith("tables/")
     }
-    capsys.readouterr()
 
-    # The tool that writes committed reports does the same, and finds one that is not up to date.
-    tool = run_path(str(KEEP.with_name("results_page.py")))
-    there = tool["write_reports"].__globals__
-    there.update(EVALUATIONS=tmp_path / "evaluations", REPORTS=tmp_path / "reports")
-    shutil.copytree(kept, tmp_path / "evaluations" / "drawn")
-    tables = tool["write_reports"](tmp_path / "reports")
-    assert "| Claim | Outcome |" in tables["verdict-drawn"]
-    assert tool["render"]("<!-- table verdict-drawn -->\nold\n<!-- end -->", tables).count("| not tested on") > 20
-    page = tmp_path / "reports" / "drawn" / "index.html"
-    assert page.is_file()
-    assert not (page.parent / "figures").exists()
-    assert not (page.parent / "tables" / "components-mtil.csv").exists(), "no run of that plan alone is there"
-    assert "drawn: runs are missing, so these plans are left out: " in capsys.readouterr().out
-    assert tool["differing"](page.parent, page.parent) == []
-    assert "index.html" in tool["differing"](page.parent, kept)
-
-    # Without torch and without matplotlib: everything but the figures, and a word about these.
+    # Without torch the same.
     bare = tmp_path / "bare"
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSING, "paper", *PLANS_ASKED, "--runs", str(kept), "--out", str(bare)],
-        env=few_images(), capture_output=True, text=True, check=True,
+    subprocess.run(
+        [sys.executable, "-c", REFUSING, "paper", *PLANS_ASKED, "--runs", str(kept), "--out", str(bare),
+         "--figures", "false"],
+        env=few_images(), check=True,
     )  # fmt: skip
-    assert "no figures: figures need matplotlib" in done.stderr
-    assert "No figures: figures need matplotlib" in (bare / "index.md").read_text()
     assert not (bare / "figures").exists()
     assert (bare / "index.html").read_bytes() == one["index.html"]
+
+
+def test_runs_of_a_sweep_are_kept_as_well(tmp_path: Path) -> None:
+    """Any folder of runs is a study; runs in folders of their own keep their names."""
+    for name in ("a/tasso-1", "b/tasso-1"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "results.json").write_text(json.dumps(results()))
+    file = tmp_path / "study.csv.gz"
+    subprocess.run([sys.executable, str(KEEP), str(tmp_path / "runs"), str(file)], check=True)
+    assert list(dict.fromkeys(read_study(file)["run"])) == ["a/tasso-1", "b/tasso-1"]
+    assert not (tmp_path / "study.json").exists()
 
 
 def test_runs_without_a_record_need_the_options_they_were_made_with(
@@ -150,29 +136,22 @@ def test_runs_without_a_record_need_the_options_they_were_made_with(
 
 
 def test_arithmetic_of_a_step_is_counted_once(
-    tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tiny_model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     common = {"model": tiny_model, "batch_size": 4, "reference_batch_size": 8, "device": "cpu", "steps": 2}
     setup = make_setup(common, by_method={"tasso": {"method.rank": 6}})
     jobs = PLANS["compute"].jobs(setup)
-    count_arithmetic(jobs, tmp_path, "cpu")
-    counted = read_arithmetic(tmp_path)
-    assert list(counted) == sorted(job.name for job in jobs)
+    counted = count_arithmetic(jobs, {}, "cpu")
+    assert list(counted) == [job.name for job in jobs]
     tasso, plain, snd = (counted[job.name].tflop for job in jobs)
     assert 0 < plain <= tasso < snd, "SnD has two teachers, and the subspace is small"
     assert {one.classes for one in counted.values()} == {12}
-    before = (tmp_path / "compute.json").read_bytes()
     monkeypatch.setattr("tasso.experiments.bench.step.count_tflop", lambda *_: pytest.fail("counted twice"))
-    count_arithmetic(jobs, tmp_path, "cpu")
-    assert (tmp_path / "compute.json").read_bytes() == before
+    assert count_arithmetic(jobs, counted, "cpu") == counted
 
     def no_room(*_: object) -> float:
         raise RuntimeError("CUDA out of memory")
 
     monkeypatch.setattr("tasso.experiments.bench.step.count_tflop", no_room)
-    count_arithmetic(jobs, tmp_path / "other", "cpu")
+    assert count_arithmetic(jobs, {}, "cpu") == {}
     assert "cannot be counted: CUDA out of memory" in caplog.text
-    assert read_arithmetic(tmp_path / "other") == {}
-    (tmp_path / "compute.json").write_text('{"x": {"tflop": "much", "classes": 1}}')
-    with pytest.raises(ReportError, match=r"compute\.json: x\.tflop: expected a finite number"):
-        read_arithmetic(tmp_path)

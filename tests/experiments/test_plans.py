@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,11 @@ from conftest import as_words
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
-from tasso.experiments.plans import SEED, TIMED, OfWidth, all_jobs, chosen
+from tasso.experiments.paper import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
+from tasso.experiments.plans import PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.run_jobs import Execution
 from tasso.methods import METHODS
-from tasso.report.paper import PLANS, Plan, Setup, run_folder
-from tasso.report.paper.evaluation import NANO_RATES, cost_of, make_setup, read_rates, run_plans, steps_of
 from tasso.training.resolve import resolve
 
 PAPER = Setup(common={"benchmark": "mtil", "data_root": "DATA"})
@@ -124,10 +124,10 @@ def test_seeds_and_sequences_can_be_asked_for() -> None:
 
 
 def test_rates_of_nano_are_those_with_the_best_accuracy() -> None:
-    tried = json.loads((Path(__file__).parents[2] / "results" / "paper-learning-rates.json").read_text())
     accuracy: dict[str, dict[float, float]] = {}
-    for run in tried:
-        accuracy.setdefault(run["method"], {})[run["lr"]] = run["mtil"]["accuracy"]
+    with (Path(__file__).parents[2] / "results" / "paper-learning-rates.csv").open(newline="") as file:
+        for run in csv.DictReader(file):
+            accuracy.setdefault(run["method"], {})[float(run["lr"])] = float(run["mtil_accuracy"])
     rates = {name: float(options["lr"]) for name, options in read_rates(NANO_RATES).items()}
     assert set(rates) == set(METHODS)
     assert rates == {name: max(found, key=lambda lr: found[lr]) for name, found in accuracy.items()}
@@ -192,11 +192,12 @@ def test_list_and_what_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Plan], Setup, Path]]:
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Setup, Path, list[Plan]]]:
     """Calls of the report, which others test."""
-    calls: list[tuple[list[Plan], Setup, Path]] = []
+    calls: list[tuple[Setup, Path, list[Plan]]] = []
     monkeypatch.setattr(
-        "tasso.report.paper.evaluation.write", lambda plans, setup, out, **_: calls.append((plans, setup, out))
+        "tasso.report.paper.report.write_evaluation",
+        lambda evaluation, out, plans, **_: calls.append((evaluation.record.setup, out, plans)),
     )
     return calls
 
@@ -218,11 +219,14 @@ def test_paper_counts_learns_and_reports(
     main(words)
     said = capsys.readouterr().out
     assert "2 finished" in said
-    [(plans, setup, folder)] = reports
+    [(recorded, folder, plans)] = reports
     assert folder == out
+    assert (recorded.benchmark, recorded.width) == (common["benchmark"], 24)
+    by_method = {"tasso": {"method.rank": 6, "lr": 1e-3}, "snd": {"lr": 1e-3}}
+    setup = make_setup({**common, "limit_tasks": 2}, by_method=by_method)
     for plan in plans:
         for job in plan.jobs(setup):
-            results = json.loads((run_folder(out, job) / "results.json").read_text())
+            results = json.loads((out / "runs" / job.name / "results.json").read_text())
             assert results["finished"]
     main([*words, "--dry-run", "--seeds", "1,2"])
     assert "finished already: 2; left: 0 runs, 0 steps\n" in capsys.readouterr().out
@@ -231,7 +235,7 @@ def test_paper_counts_learns_and_reports(
     assert cost.seconds is not None
     assert cost.seconds > 0
     assert "estimate, from the speed of 2 runs in this folder" in cost.lines()[-1]
-    file = run_folder(out, plans[0].jobs(setup)[0]) / "results.json"
+    file = out / "runs" / plans[0].jobs(setup)[0].name / "results.json"
     results = json.loads(file.read_text())
     results["per_task"][0]["preparing_seconds"] += 1e6
     file.write_text(json.dumps(results))

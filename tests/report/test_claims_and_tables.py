@@ -10,42 +10,31 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from html import escape
 from pathlib import Path
 from statistics import fmean, pstdev
 from textwrap import dedent
 from typing import Any
 
+import pandas as pd
 import pytest
+from markupsafe import escape
 
 from runs_on_disk import alignment
 from tasso.data import BENCHMARKS, drawn
 from tasso.data.sequences import order
-from tasso.errors import DataError
+from tasso.errors import DataError, RunError
 from tasso.evaluation.metrics import metrics
-from tasso.experiments.plans import MAIN, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
-from tasso.report import (
-    SETTINGS,
-    ReportError,
-    RunResult,
-    Setting,
-    read_run,
-    to_csv,
-    to_latex,
-    to_markdown,
-    to_text,
-)
-from tasso.report.alignment import Alignment, Distances
-from tasso.report.paper.arithmetic import Arithmetic
-from tasso.report.paper.claims import verdicts
-from tasso.report.paper.evidence import CORE, Evidence, Runs, gather, pair
-from tasso.report.paper.paired import Paired, judge
-from tasso.report.paper.printed import ABLATIONS, DISTANCES, printed_row
-from tasso.report.paper.published import PublishedTable, published
-from tasso.report.paper.record import names_of, read_record, write_record
-from tasso.report.paper.report import write, write_again
-from tasso.report.paper.tables import tables_of
-from tasso.report.paper.tables.cells import PAPER
+from tasso.experiments.plans import PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
+from tasso.experiments.record import Arithmetic, Record, make_record, read_record, write_record
+from tasso.report import ReportError, to_csv, to_latex, to_markdown, to_text
+from tasso.report.frame import COLUMNS, SETTINGS, Setting
+from tasso.report.paper.claims import CLAIMS, verdicts
+from tasso.report.paper.evaluation import Evaluation, read_evaluation
+from tasso.report.paper.published import CORE, DISTANCES, PublishedTable, printed_row, published
+from tasso.report.paper.report import write_evaluation
+from tasso.report.paper.tables import PAPER, tables_of
+from tasso.report.paper.verdict import Paired, judge, judge_wins, pair
+from tasso.report.results import read_run
 
 Json = dict[str, Any]
 CONTRADICTIONS = {item.key: item for item in published().contradictions}
@@ -200,13 +189,31 @@ def test_judge(leads: list[float], spread: float | None, outcome: str) -> None:
     assert judge(Paired(tuple(leads), "seed", len(leads)), spread) == outcome
 
 
+@pytest.mark.parametrize(
+    ("margins", "noise", "complete", "outcome"),
+    [
+        ([1.0] * 8, 0.1, True, "holds"),
+        ([1.0] * 7 + [-1.0], 0.1, True, "does not hold"),
+        ([1.0] * 7 + [-0.05], 0.1, True, "too close to tell"),
+        ([1.0] * 6, 0.1, False, "not tested on this benchmark"),
+        ([1.0] * 5 + [-1.0], 0.1, False, "does not hold"),
+    ],
+)
+def test_judge_wins(margins: list[float], noise: float, complete: bool, outcome: str) -> None:
+    found = judge_wins(margins, [noise] * len(margins), 8, 8 - len(margins), complete=complete, ahead=True)
+    assert found == outcome
+
+
 def test_pairs_are_sequences_or_seeds() -> None:
+    def values(numbers: dict[tuple[str, int], float]) -> pd.Series[float]:
+        return pd.Series(numbers).rename_axis(["sequence", "seed"])
+
     first = {("S1", 1): 3.0, ("S1", 2): 5.0, ("S1", 3): 9.0}
-    second = {("S1", 1): 2.0, ("S1", 2): 5.5, ("S2", 1): 0.0}
-    assert pair(first, second, "accuracy") == Paired((1.0, -0.5), "seed", 2)
-    assert pair(first, second, "forgetting") == Paired((-1.0, 0.5), "seed", 2)
-    assert pair({**first, ("S2", 1): 1.0}, second, "accuracy") == Paired((0.25, 1.0), "sequence", 2)
-    assert pair(first, {("S2", 1): 0.0}, "accuracy") is None
+    second = values({("S1", 1): 2.0, ("S1", 2): 5.5, ("S2", 1): 0.0})
+    assert pair(values(first), second, "accuracy") == Paired((1.0, -0.5), "seed", 2)
+    assert pair(values(first), second, "forgetting") == Paired((-1.0, 0.5), "seed", 2)
+    assert pair(values({**first, ("S2", 1): 1.0}), second, "accuracy") == Paired((0.25, 1.0), "sequence", 2)
+    assert pair(values(first), values({("S2", 1): 0.0}), "accuracy") is None
 
 
 # -- fake runs ---------------------------------------------------------------------------------------------------
@@ -240,52 +247,65 @@ def printed_value(plan: Plan, row: PlanRow, sequence: str, seed: int, setting: S
     """What the paper prints for a run; its MTIL number where it has none for MCIL."""
     paper = published()
     if plan.name == "main":
-        return paper.table(f"main-{setting}").number_of(row.method, sequence, metric)
+        return paper.table(f"main-{setting}").number_of(row.printed, sequence, metric)
     if plan.name == "distances":
         return paper.table(f"kd-grid-{metric}").number_of(*(DISTANCES[row.cells[part]] for part in ("f⊥", "f∥")))
     if plan.name == "seeds" and row.method == "tasso":
         return paper.table("seeds").number_of(str(seed), metric)
     if row.method == "snd":
         return paper.table("main-mtil").number_of("snd", "S1", metric)
-    found = printed_row(paper, plan, row, setting) or printed_row(paper, plan, row, "mtil")
+    found = printed_row(plan.name, row, setting) or printed_row(plan.name, row, "mtil")
     return None if found is None else float(found.values[CORE.index(metric)])
 
 
-@pytest.fixture
-def measured(tmp_path: Path) -> Callable[..., Evidence]:
-    """Evidence as if these values had been measured. A run for which `value` has no accuracy is missing."""
-    folder = tmp_path / "template"
-    folder.mkdir()
-    (folder / "results.json").write_text(json.dumps(results(MINI, MAIN[0], "S1", 1, lambda *_: 1.0)))
-    template = read_run(folder)
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """The table of one run; values of metrics are filled in later."""
+    folder = tmp_path_factory.mktemp("template")
+    (folder / "results.json").write_text(json.dumps(results(MINI, PLANS["main"].rows[0], "S1", 1, lambda *_: 1.0)))
+    return read_run(folder)
 
-    def build(value: Value, setup: Setup = MINI, plans: Sequence[Plan] = tuple(PLANS.values())) -> Evidence:
-        runs: dict[tuple[str, str], dict[tuple[str, int], RunResult]] = {}
-        wanted = {}
+
+@pytest.fixture
+def measured(template: pd.DataFrame) -> Callable[..., Evaluation]:
+    """An evaluation as if these values had been measured. A run for which `value` has no accuracy is missing.
+
+    Each row of each plan has runs of its own, also those that plans would share.
+    """
+    is_core = (template["task"] == "") & template["metric"].isin(CORE)
+    core = list(template[is_core][["setting", "metric"]].itertuples(index=False, name=None))
+
+    def build(value: Value, setup: Setup = MINI, plans: Sequence[Plan] = tuple(PLANS.values())) -> Evaluation:
+        names: dict[tuple[str, str], dict[tuple[str, int], str]] = {}
+        frames = []
         for plan in plans:
             for row in plan.rows:
-                pairs = [(s, seed) for s in plan.sequences_at(setup) for seed in plan.seeds_at(setup)]
-                wanted[plan.name, row.label] = len(pairs)
-                runs[plan.name, row.label] = here = {}
-                for sequence, seed in pairs:
-                    if value(plan, row, sequence, seed, "mtil", "accuracy") is None:
+                keys = [(s, seed) for s in plan.sequences_at(setup) for seed in plan.seeds_at(setup)]
+                names[plan.name, row.label] = {key: f"{plan.name} {row.label} {key}" for key in keys}
+                for key, name in names[plan.name, row.label].items():
+                    if value(plan, row, *key, "mtil", "accuracy") is None:
                         continue
-                    parts = {}
-                    for setting in SETTINGS:
-                        known = {name: value(plan, row, sequence, seed, setting, name) for name in CORE}
-                        old = template.setting(setting)
-                        parts[setting] = dataclasses.replace(old, metrics={**old.metrics, **known})
-                    path = Path(plan.name, row.label, sequence, str(seed))
-                    here[sequence, seed] = dataclasses.replace(
-                        template, path=path, method=row.method, seed=seed, sequence=sequence, **parts
-                    )
-        return Evidence(setup, runs, wanted)
+                    frame = template.assign(run=name, method=row.method, sequence=key[0], seed=key[1])
+                    numbers = [value(plan, row, *key, setting, metric) for setting, metric in core]
+                    frame.loc[is_core, "value"] = pd.Series(numbers, dtype=float).to_numpy()  # None: NaN
+                    frames.append(frame)
+        return Evaluation(Record(setup, names), pd.concat(frames, ignore_index=True))
 
     return build
 
 
-def outcomes(evidence: Evidence) -> dict[str, str]:
-    return {verdict.key: verdict.text for verdict in verdicts(evidence, published())}
+def with_frame(evaluation: Evaluation, **columns: Any) -> Evaluation:
+    """The same with other columns: `label=lambda frame: …`."""
+    return Evaluation(evaluation.record, evaluation.frame.assign(**columns))
+
+
+def nothing(setup: Setup) -> Evaluation:
+    """All plans, no run."""
+    return Evaluation(make_record(setup), pd.DataFrame(columns=COLUMNS))
+
+
+def outcomes(evaluation: Evaluation) -> dict[str, str]:
+    return {verdict.key: verdict.text for verdict in verdicts(evaluation)}
 
 
 def flat(**changed: Callable[[str, int], float]) -> Value:
@@ -309,34 +329,36 @@ def test_rows_named_in_claims_and_tables_exist() -> None:
     labels = {(plan.name, row.label) for plan in PLANS.values() for row in plan.rows}
     asked: set[tuple[str, str]] = set()
 
-    class Asking(Evidence):
-        def of(self, plan: str, row: str) -> Runs:
+    class Asking(Evaluation):
+        def values(self, plan: str, row: str, setting: Setting, metric: str) -> Any:
             asked.add((plan, row))
-            return {}
+            return super().values(plan, row, setting, metric)
 
-    verdicts(Asking(MINI, {}, {}), published())
+        def seconds(self, row: str) -> float | None:
+            asked.add(("compute", row))
+            return None
+
+    verdicts(Asking(make_record(MINI), pd.DataFrame(columns=COLUMNS)))
     assert asked <= labels, asked - labels
-    assert {plan for plan, _ in asked} == {
-        "main", "components", "whole-kd", "distances", "optimisation", "rank", "alpha", "beta", "seeds", "compute",
-        "projector", "alignment",
-    }  # fmt: skip
+    assert {plan for plan, _ in asked} | {"alignment"} == {claim.plan for claim in CLAIMS}
     for name, count in {"components": 6, "rank": 3, "alpha": 3, "beta": 3, "whole-kd": 2, "optimisation": 4}.items():
-        found = [printed_row(published(), PLANS[name], row, "mtil") for row in PLANS[name].rows]
+        found = [printed_row(name, row, "mtil") for row in PLANS[name].rows]
         assert len({row.values for row in found if row}) == count
-    assert {plan for plan in PLANS if PLANS[plan].kind == "table"} >= set(ABLATIONS)
 
 
 def test_nothing_measured_nothing_claimed() -> None:
-    found = verdicts(Evidence(MINI, {}, {}), published())
+    found = verdicts(nothing(MINI))
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
-    assert all("was not run" in verdict.note for verdict in found)
+    assert all(re.search(r"(\d+) of \1 runs of the plan [\w-]+ are missing", verdict.note) for verdict in found)
+    alone = verdicts(Evaluation(Record(MINI, {}), pd.DataFrame(columns=COLUMNS)))
+    assert all("was not run" in verdict.note for verdict in alone)
     assert len({verdict.key for verdict in found}) == len(found)
     assert [verdict.key for verdict in found if verdict.question] == [
         "learned-subspace", "fast-projector", "text-projector", "exact-angle",
     ]  # fmt: skip
 
 
-def test_the_papers_own_numbers(measured: Callable[..., Evidence]) -> None:
+def test_the_papers_own_numbers(measured: Callable[..., Evaluation]) -> None:
     """With its numbers as ours, the main claims hold, and ablations of one seed are as weak as they are."""
     found = outcomes(measured(printed_value))
     main = {key: text for key, text in found.items() if key.startswith("best-")}
@@ -357,12 +379,12 @@ def test_the_papers_own_numbers(measured: Callable[..., Evidence]) -> None:
 def swapped(plan: Plan, row: PlanRow, sequence: str, seed: int, setting: Setting, metric: str) -> float | None:
     """The paper's numbers with TASSO's and SnD's exchanged."""
     names = {"tasso": "snd", "snd": "tasso"}
-    other = dataclasses.replace(row, method=names.get(row.method, row.method)) if plan.name == "main" else row
+    other = dataclasses.replace(row, printed=names.get(row.printed, row.printed)) if plan.name == "main" else row
     return printed_value(plan, other, sequence, seed, setting, metric)
 
 
-def test_a_claim_that_does_not_hold(measured: Callable[..., Evidence]) -> None:
-    found = {verdict.key: verdict for verdict in verdicts(measured(swapped), published())}
+def test_a_claim_that_does_not_hold(measured: Callable[..., Evaluation]) -> None:
+    found = {verdict.key: verdict for verdict in verdicts(measured(swapped))}
     worse = found["best-accuracy-mtil"]
     assert worse.text == "does not hold (one seed)"
     assert worse.numbers[0].value == 0
@@ -373,13 +395,13 @@ def test_a_claim_that_does_not_hold(measured: Callable[..., Evidence]) -> None:
     )
 
 
-def test_a_method_that_the_paper_leaves_out_is_named(measured: Callable[..., Evidence]) -> None:
+def test_a_method_that_the_paper_leaves_out_is_named(measured: Callable[..., Evaluation]) -> None:
     def value(plan: Plan, row: PlanRow, *where: Any) -> float | None:
         if row.method == "moe-adapters":
             return 99.0 if where[3] == "accuracy" else 0.0
         return printed_value(plan, row, *where)
 
-    found = {verdict.key: verdict for verdict in verdicts(measured(value), published())}
+    found = {verdict.key: verdict for verdict in verdicts(measured(value))}
     assert found["best-accuracy-mtil"].outcome == "does not hold"
     assert found["best-accuracy-mcil"].outcome == "holds", "the claim is about the methods that the paper compares"
     assert "MoE-Adapters, which the paper leaves out in MCIL, is better than TASSO in 8 of 8" in (
@@ -387,7 +409,7 @@ def test_a_method_that_the_paper_leaves_out_is_named(measured: Callable[..., Evi
     )
 
 
-def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evidence]) -> None:
+def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evaluation]) -> None:
     def value(plan: Plan, row: PlanRow, *where: Any) -> float | None:
         if row.method == "gift":
             return 99.0 if where[3] == "accuracy" else -9.0
@@ -395,7 +417,7 @@ def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Ev
 
     drawn = Setup({"benchmark": "atlas"}, {"gift": {"method.generator": "atlas"}}, 256)
     for setup, outcome in ((MINI, "does not hold"), (drawn, "holds")):
-        found = {verdict.key: verdict for verdict in verdicts(measured(value, setup), published())}
+        found = {verdict.key: verdict for verdict in verdicts(measured(value, setup))}
         assert found["best-accuracy-mtil"].outcome == outcome
         told = (
             "GIFT, whose row shows replay, is better than TASSO in 8 of 8 sequences" in found["best-accuracy-mtil"].note
@@ -403,7 +425,7 @@ def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Ev
         assert told == (setup is drawn)
 
 
-def test_missing_runs(measured: Callable[..., Evidence]) -> None:
+def test_missing_runs(measured: Callable[..., Evaluation]) -> None:
     def without(missing: Callable[[PlanRow, str], bool], value: Value = printed_value) -> Value:
         def lacking(plan: Plan, row: PlanRow, sequence: str, *rest: Any) -> float | None:
             return None if plan.name == "main" and missing(row, sequence) else value(plan, row, sequence, *rest)
@@ -411,7 +433,7 @@ def test_missing_runs(measured: Callable[..., Evidence]) -> None:
         return lacking
 
     some = without(lambda row, sequence: row.method == "gift" and sequence == "S3")
-    found = {verdict.key: verdict for verdict in verdicts(measured(some), published())}
+    found = {verdict.key: verdict for verdict in verdicts(measured(some))}
     assert found["best-accuracy-mtil"].outcome == "not tested on this benchmark"
     assert "1 of 64 runs of the plan main are missing." in found["best-accuracy-mtil"].note
     # What is refuted stays refuted: TASSO loses on the only sequence that is there.
@@ -421,20 +443,20 @@ def test_missing_runs(measured: Callable[..., Evidence]) -> None:
     assert outcomes(measured(refuted))["best-forgetting-mcil"] == "not tested on this benchmark"
 
 
-def test_lost_by_less_than_the_seeds_make(measured: Callable[..., Evidence]) -> None:
+def test_lost_by_less_than_the_seeds_make(measured: Callable[..., Evaluation]) -> None:
     """One seed, a difference below the spread over seeds: neither won nor lost."""
 
     def narrow(label: str, seed: int) -> float:
         return {"TASSO": 60.0, "SnD": 60.005}.get(label, 50.0)
 
-    evidence = measured(flat(main_accuracy=narrow))
-    assert outcomes(evidence)["best-accuracy-mtil"] == "too close to tell (one seed)"
+    evaluation = measured(flat(main_accuracy=narrow))
+    assert outcomes(evaluation)["best-accuracy-mtil"] == "too close to tell (one seed)"
     unknown = measured(flat(main_accuracy=narrow), plans=[PLANS["main"]])
-    verdict = verdicts(unknown, published())[0]
+    verdict = verdicts(unknown)[0]
     assert verdict.text == "does not hold (one seed, spread over seeds unknown)"
 
 
-def test_three_seeds_say_so(measured: Callable[..., Evidence]) -> None:
+def test_three_seeds_say_so(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=(1, 2, 3))
 
     def geodesic(label: str, seed: int) -> float:
@@ -451,7 +473,7 @@ def test_three_seeds_say_so(measured: Callable[..., Evidence]) -> None:
     assert outcomes(measured(behind, setup))["geodesic-mtil"] == "does not hold (3 seeds, too few for a test)"
 
 
-def test_complementary_needs_the_interaction(measured: Callable[..., Evidence]) -> None:
+def test_complementary_needs_the_interaction(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=PAPER_SEEDS)
 
     def accuracy(together: float) -> Callable[[str, int], float]:
@@ -464,13 +486,13 @@ def test_complementary_needs_the_interaction(measured: Callable[..., Evidence]) 
     assert less["complementary-mtil"] == "does not hold"
 
 
-def test_divided_distillation_may_be_level_in_accuracy(measured: Callable[..., Evidence]) -> None:
+def test_divided_distillation_may_be_level_in_accuracy(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=PAPER_SEEDS)
     less = {f"whole_kd_{name}": lambda label, seed: 1.0 if label == "TASSO" else 2.0 for name in CORE[1:]}
     level = flat(**less)
     assert outcomes(measured(level, setup))["divided"] == "holds"
     costly = flat(**less, whole_kd_accuracy=lambda label, seed: 49.0 if label == "TASSO" else 50.0)
-    verdict = next(v for v in verdicts(measured(costly, setup), published()) if v.key == "divided")
+    verdict = next(v for v in verdicts(measured(costly, setup)) if v.key == "divided")
     assert verdict.outcome == "does not hold"
     assert verdict.deciding is not None
     assert verdict.deciding.text.endswith("(better in 0 of 7 seeds; p = 0.016; paper, its own data: +0.02): behind")
@@ -480,32 +502,32 @@ def test_divided_distillation_may_be_level_in_accuracy(measured: Callable[..., E
     ("width", "outcome"),
     [(0.03, "holds"), (0.06, "too close to tell"), (0.08, "does not hold")],  # paper's range 0.04, seeds 0.03
 )
-def test_robust(measured: Callable[..., Evidence], width: float, outcome: str) -> None:
+def test_robust(measured: Callable[..., Evaluation], width: float, outcome: str) -> None:
     setup = dataclasses.replace(MINI, seeds=(1, 2, 3))
     value = flat(rank_accuracy=lambda label, seed: 50.0 + width * (label == "r = 288"))
-    verdict = next(v for v in verdicts(measured(value, setup), published()) if v.key == "robust-rank-mtil")
+    verdict = next(v for v in verdicts(measured(value, setup)) if v.key == "robust-rank-mtil")
     assert verdict.outcome == outcome
     assert verdict.numbers[0].what == "range of accuracy over r = 36, 72, 144"
     assert verdict.numbers[0].value == pytest.approx(width)
     assert verdict.numbers[0].paper == pytest.approx(0.04)
 
 
-def test_robust_without_a_known_spread(measured: Callable[..., Evidence]) -> None:
+def test_robust_without_a_known_spread(measured: Callable[..., Evaluation]) -> None:
     value = flat(rank_accuracy=lambda label, seed: 50.0 + 9.0 * (label == "r = 288"))
     alone = outcomes(measured(value, plans=[PLANS["rank"]]))
     assert alone["robust-rank-mtil"] == "too close to tell (one seed, spread over seeds unknown)"
 
 
-def test_seed_spread_and_every_seed(measured: Callable[..., Evidence]) -> None:
+def test_seed_spread_and_every_seed(measured: Callable[..., Evaluation]) -> None:
     wide = flat(seeds_accuracy=lambda label, seed: 50.0 + seed % 5)
     assert outcomes(measured(wide))["seed-spread"] == "does not hold"
     assert outcomes(measured(wide))["seeds-snd"] == "too close to tell", "both methods are alike"
     assert outcomes(measured(flat()))["seed-spread"] == "holds"
 
 
-def test_the_learned_subspace(measured: Callable[..., Evidence]) -> None:
+def test_the_learned_subspace(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=PAPER_SEEDS)
-    alike = next(v for v in verdicts(measured(flat(), setup), published()) if v.key == "learned-subspace")
+    alike = next(v for v in verdicts(measured(flat(), setup)) if v.key == "learned-subspace")
     assert alike.question
     assert alike.outcome == "too close to tell"
     assert "below about 0.02 would not be seen" in alike.note
@@ -532,8 +554,8 @@ def lacking_one(plan: Plan, row: PlanRow, sequence: str, seed: int, setting: Set
     return start + (rank if metric == "accuracy" else -0.5 * rank) + 0.25 * (sequence == "S2") + 0.5 * (seed == 2)
 
 
-def test_golden_main_table(measured: Callable[..., Evidence]) -> None:
-    tables = tables_of(PLANS["main"], measured(lacking_one, SHORT), published())
+def test_golden_main_table(measured: Callable[..., Evaluation]) -> None:
+    tables = tables_of(PLANS["main"], measured(lacking_one, SHORT))
     assert list(tables) == [
         *(f"main-{s}-{m}" for s in SETTINGS for m in ("accuracy", "forgetting", "zero-shot-degradation")),
         "paper-main-mtil", "paper-main-mcil",
@@ -544,7 +566,7 @@ def test_golden_main_table(measured: Callable[..., Evidence]) -> None:
         | Method | S1 ↑ | S2 ↑ | Mean ↑ | paper, its own data: mean ↑ |
         |:---|---:|---:|---:|---:|
         | Zero-shot | 23.50 | 23.50 | 23.50 | – |
-        | Continual FT | 40.00 | 40.25 | 40.12 | 75.17 |
+        | fine-tuning (both encoders) | 40.00 | 40.25 | 40.12 | 75.17 |
         | LwF | 41.00 | 41.25 | 41.12 | 78.81 |
         | iCaRL | 42.00 | 42.25 | 42.12 | 78.55 |
         | ZSCL | 43.00 | 43.25 | 43.12 | 82.92 |
@@ -566,8 +588,8 @@ def test_golden_main_table(measured: Callable[..., Evidence]) -> None:
     assert "MoE-Adapters,44,44.25,44.125,\n" in to_csv(tables["main-mcil-accuracy"]), "the paper has no such row"
 
 
-def test_golden_ablation(measured: Callable[..., Evidence]) -> None:
-    tables = tables_of(PLANS["components"], measured(lacking_one, SHORT), published())
+def test_golden_ablation(measured: Callable[..., Evaluation]) -> None:
+    tables = tables_of(PLANS["components"], measured(lacking_one, SHORT))
     assert to_text(tables["components-mcil"]) == dedent("""\
         Components: distillation distance, with and without subspace learning: MCIL on mtil-mini, nano
 
@@ -588,8 +610,8 @@ def test_golden_ablation(measured: Callable[..., Evidence]) -> None:
         """)  # noqa: E501
 
 
-def test_golden_grid(measured: Callable[..., Evidence]) -> None:
-    tables = tables_of(PLANS["distances"], measured(lacking_one, SHORT), published())
+def test_golden_grid(measured: Callable[..., Evaluation]) -> None:
+    tables = tables_of(PLANS["distances"], measured(lacking_one, SHORT))
     assert to_csv(tables["distances-mtil-forgetting"]) == dedent("""\
         Outside,inside none,inside none std,inside L2,inside L2 std,inside geo,inside geo std,"paper, its own data: inside none","paper, its own data: inside L2","paper, its own data: inside geo"
         outside none,9.25,0.3536,8.75,0.3536,8.25,0.3536,13.01,3.91,1.36
@@ -601,24 +623,24 @@ def test_golden_grid(measured: Callable[..., Evidence]) -> None:
     assert len(tables["distances-mcil-forgetting"].columns) == 4, "the paper has no grid for MCIL"
 
 
-def test_seeds_and_compute(measured: Callable[..., Evidence]) -> None:
-    evidence = measured(printed_value)
-    seeds = tables_of(PLANS["seeds"], evidence, published())["seeds-mtil"]
+def test_seeds_and_compute(measured: Callable[..., Evaluation]) -> None:
+    evaluation = measured(printed_value)
+    seeds = tables_of(PLANS["seeds"], evaluation)["seeds-mtil"]
     for row in seeds.rows:  # the paper's seeds as ours: mean and standard deviation come out as printed
         assert [cell.main for cell in row.cells[1:4]] == [cell.main for cell in row.cells[7:]]
-    rows = tables_of(PLANS["compute"], evidence, published())["compute"].rows
+    rows = tables_of(PLANS["compute"], evaluation)["compute"].rows
     assert [cell.main for cell in rows[2].cells] == ["SnD", "72.0", "960", "1.00", "–", "15.49", "17.13", "1h 50m 12s"]
-    counted = dataclasses.replace(evidence, arithmetic={"SnD": Arithmetic(0.12344, 64)})
-    table = tables_of(PLANS["compute"], counted, published())["compute"]
+    (name,) = evaluation.record.names["compute", "SnD"].values()
+    record = dataclasses.replace(evaluation.record, arithmetic={name: Arithmetic(0.12344, 64)})
+    table = tables_of(PLANS["compute"], Evaluation(record, evaluation.frame))["compute"]
     assert [row.cells[4].main for row in table.rows] == ["–", "–", "0.1234"]
     assert any("two tasks with 64 classes" in note for note in table.notes)
 
 
 def test_what_is_not_there_is_a_dash() -> None:
     """Every plan has its tables before anything has been run."""
-    nothing = Evidence(MINI, {}, {})
     for plan in PLANS.values():
-        for name, table in tables_of(plan, nothing, published()).items():
+        for name, table in tables_of(plan, nothing(MINI)).items():
             assert table.rows, name
             ours = [i for i, c in enumerate(table.columns) if i and not c.name.startswith(PAPER) and c.name != "Runs"]
             if not name.startswith(("paper-", "datasets", "sequences")):
@@ -627,8 +649,8 @@ def test_what_is_not_there_is_a_dash() -> None:
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_data_sets_and_sequences(benchmark: str) -> None:
-    nothing = Evidence(Setup({"benchmark": benchmark}), {}, {})
-    rows = tables_of(PLANS["datasets"], nothing, published())["datasets"].rows
+    evaluation = nothing(Setup({"benchmark": benchmark}))
+    rows = tables_of(PLANS["datasets"], evaluation)["datasets"].rows
     assert len(rows) == 9
     if benchmark == "mtil":
         sizes = published().table("datasets")
@@ -637,19 +659,14 @@ def test_data_sets_and_sequences(benchmark: str) -> None:
     if benchmark == "atlas":
         task = drawn.load_task("food")
         assert drawn.sizes("food") == (len(task.class_names), len(task.train), len(task.test))
-    sequences = tables_of(PLANS["sequences"], nothing, published())["sequences"].rows
+    sequences = tables_of(PLANS["sequences"], evaluation)["sequences"].rows
     assert [row.cells[1].main for row in sequences] == list(BENCHMARKS[benchmark].tasks)
 
 
-def test_differences_only_on_the_papers_own_ground(measured: Callable[..., Evidence]) -> None:
+def test_differences_only_on_the_papers_own_ground(measured: Callable[..., Evaluation]) -> None:
     def with_model(setup: Setup, model: str) -> list[str]:
-        found = measured(printed_value, setup)
-        runs = {
-            key: {pair: dataclasses.replace(run, model=model) for pair, run in row.items()}
-            for key, row in found.runs.items()
-        }
-        evidence = Evidence(setup, runs, found.wanted)
-        tables = {**tables_of(PLANS["main"], evidence, published()), **tables_of(PLANS["rank"], evidence, published())}
+        evaluation = with_frame(measured(printed_value, setup), model=model)
+        tables = {**tables_of(PLANS["main"], evaluation), **tables_of(PLANS["rank"], evaluation)}
         headings = [tables[name].columns for name in ("main-mtil-accuracy", "rank-mtil")]
         if any("less paper" in column.name for columns in headings for column in columns):
             assert tables["main-mtil-accuracy"].rows[-1].cells[-1].main == "0.00"
@@ -690,7 +707,8 @@ def run_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_report(run_folders: Path, tmp_path: Path) -> None:
     plans = list(PLANS.values())
-    found = write(plans, MINI, tmp_path, runs=run_folders, figures=False)
+    evaluation = read_evaluation(run_folders, make_record(MINI))
+    found = write_evaluation(evaluation, tmp_path, figures=False)
     assert found[0].text == "holds (one seed)"
     index = (tmp_path / "index.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)]+)\)", index)
@@ -714,16 +732,16 @@ def test_report(run_folders: Path, tmp_path: Path) -> None:
     assert len(page) < 3_000_000
     assert page.count("<table") - page.count('class="heat') == index.count("[CSV](") + 1, "all tables, and the verdict"
     for verdict in found:
-        assert escape(verdict.claim) in page
+        assert str(escape(verdict.claim)) in page
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    write(plans, MINI, tmp_path, runs=run_folders, figures=False)
+    write_evaluation(evaluation, tmp_path, figures=False)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(measured: Callable[..., Evidence], tmp_path: Path) -> None:
-    evidence = measured(lacking_one, SHORT)
-    tables = [table for plan in PLANS.values() for table in tables_of(plan, evidence, published()).values()]
+def test_latex_compiles(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
+    evaluation = measured(lacking_one, SHORT)
+    tables = [table for plan in PLANS.values() for table in tables_of(plan, evaluation).values()]
     body = "\\clearpage\n".join(map(to_latex, tables))
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
     (tmp_path / "all.tex").write_text(text, encoding="utf-8")
@@ -734,7 +752,8 @@ def test_latex_compiles(measured: Callable[..., Evidence], tmp_path: Path) -> No
 
 def test_report_of_nothing(tmp_path: Path) -> None:
     drawn = Setup({"benchmark": "atlas"}, {"gift": {"method.generator": "atlas"}}, 256)
-    found = write([PLANS["components"]], drawn, tmp_path / "out")
+    evaluation = read_evaluation(tmp_path, make_record(drawn))
+    found = write_evaluation(evaluation, tmp_path / "out", [PLANS["components"]])
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
     assert "6 of 6 runs missing" in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
@@ -750,13 +769,14 @@ def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path:
     file = tmp_path / job.name / "results.json"
     file.parent.mkdir()
 
-    def gathered(**changes: Any) -> Evidence:
+    def gathered(**changes: Any) -> Evaluation:
         file.write_text(json.dumps({**document, **changes}))
-        return gather([plan], MINI, tmp_path)
+        return read_evaluation(tmp_path, make_record(MINI))
 
-    assert list(gathered().of("whole-kd", "TASSO")) == [key]
-    assert gathered().missing(plan) == (1, 2)
-    assert not gathered(finished=False).of("whole-kd", "TASSO")
+    runs = gathered().runs("whole-kd", "TASSO")
+    assert list(zip(runs["sequence"], runs["seed"], strict=True)) == [key]
+    assert gathered().missing("whole-kd") == (1, 2)
+    assert gathered(finished=False).runs("whole-kd", "TASSO").empty
     with pytest.raises(ReportError, match=r"results\.json: seed is 5, but its folder is that of a run with 1102"):
         gathered(seed=5)
     other = plan.jobs_of(plan.rows[1], MINI)[key]
@@ -766,54 +786,45 @@ def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path:
         gathered()
 
 
-def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[..., Evidence]) -> None:
-    evidence = measured(lacking_one, dataclasses.replace(SHORT, sequences=("S2",)))
-    table = tables_of(PLANS["main"], evidence, published())["main-mtil-accuracy"]
+def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[..., Evaluation]) -> None:
+    evaluation = measured(lacking_one, dataclasses.replace(SHORT, sequences=("S2",)))
+    table = tables_of(PLANS["main"], evaluation)["main-mtil-accuracy"]
     assert [column.name for column in table.columns] == ["Method", "S2", "paper, its own data: S2"]
     assert {len(row.cells) for row in table.rows} == {3}
     printed = published().table("main-mtil").number_of("tasso", "S2", "accuracy")
     assert [cell.value for cell in table.rows[-1].cells[1:]] == [47.25, printed]
     own = measured(lacking_one, dataclasses.replace(SHORT, sequences=("pets",)))
-    table = tables_of(PLANS["main"], own, published())["main-mtil-accuracy"]
+    table = tables_of(PLANS["main"], own)["main-mtil-accuracy"]
     assert [column.name for column in table.columns] == ["Method", "pets", "paper, its own data: mean"]
 
 
-def test_stand_ins_are_told(measured: Callable[..., Evidence]) -> None:
-    evidence = measured(flat(), SHORT)
+def test_stand_ins_are_told(measured: Callable[..., Evaluation]) -> None:
+    evaluation = measured(flat(), SHORT)
     labels = {"GIFT": "GIFT (images 8, generator retrieval), retrieved images", "TASSO": "TASSO (rank 72)"}
-    runs = {
-        key: {pair: dataclasses.replace(run, label=labels.get(key[1], run.label)) for pair, run in some.items()}
-        for key, some in evidence.runs.items()
-    }
-    evidence = dataclasses.replace(evidence, runs=runs)
-    table = tables_of(PLANS["main"], evidence, published())["main-mtil-accuracy"]
+    methods = {"gift": labels["GIFT"], "tasso": labels["TASSO"]}
+    evaluation = with_frame(evaluation, label=lambda frame: frame["method"].map(methods).fillna(frame["label"]))
+    table = tables_of(PLANS["main"], evaluation)["main-mtil-accuracy"]
     names = [row.cells[0].text for row in table.rows]
     assert "GIFT, retrieved images" in names
     assert "TASSO" in names
-    assert evidence.stand_ins() == ["GIFT, retrieved images"]
+    assert evaluation.stand_ins() == ["GIFT, retrieved images"]
 
 
 # -- class texts and images ------------------------------------------------------------------------------------
 
+TEXTS = [PLANS["alignment"], PLANS["seeds"]]
 
-def aligned(evidence: Evidence, closer: Callable[[int, int], float]) -> Evidence:
+
+def aligned(evaluation: Evaluation, closer: Callable[[int, int], float]) -> Evaluation:
     """The same with distances: SnD's medians are 0.5, TASSO's are closer by a number for each task and seed."""
-
-    def distances(middle: float) -> Distances:
-        return Distances(4, middle, (0.1, 0.2, middle, 0.8, 0.9), 0, (4,), (middle - 0.01, middle, middle + 0.01))
-
-    def with_distances(run: RunResult, method: str, seed: int) -> RunResult:
-        tasks = range(len(run.tasks))
-        middles = [0.5 - (closer(task, seed) if method == "TASSO" else 0.0) for task in tasks]
-        kept = Alignment(500, 2.0, tuple(distances(0.6) for _ in tasks), tuple(map(distances, middles)))
-        return dataclasses.replace(run, alignment=kept)
-
-    runs = dict(evidence.runs)
-    for plan in ("alignment", "seeds"):
-        for row in ("TASSO", "SnD"):
-            found = evidence.of(plan, row)
-            runs[plan, row] = {pair: with_distances(run, row, pair[1]) for pair, run in found.items()}
-    return dataclasses.replace(evidence, runs=runs)
+    frame = evaluation.frame.copy()
+    for index, row in frame[frame["metric"].isin(["distance_quantiles", "distance_classes"])].iterrows():
+        task = row["order"].index(row["task"])
+        end = 0.5 - (closer(task, row["seed"]) if row["method"] == "tasso" else 0.0)
+        middle = end if row["step"] else 0.6
+        classes = (middle - 0.01, middle, middle + 0.01)
+        frame.at[index, "values"] = classes if row["metric"] == "distance_classes" else (0.1, 0.2, middle, 0.8, 0.9)
+    return Evaluation(evaluation.record, frame)
 
 
 @pytest.mark.parametrize(
@@ -826,13 +837,15 @@ def aligned(evidence: Evidence, closer: Callable[[int, int], float]) -> Evidence
         (lambda task, seed: -0.02, "does not hold"),
     ],
 )
-def test_texts_and_images(measured: Callable[..., Evidence], closer: Callable[[int, int], float], outcome: str) -> None:
-    evidence = aligned(measured(flat()), closer)
-    [verdict] = [one for one in verdicts(evidence, published()) if one.key == "alignment"]
+def test_texts_and_images(
+    measured: Callable[..., Evaluation], closer: Callable[[int, int], float], outcome: str
+) -> None:
+    evaluation = aligned(measured(flat(), plans=TEXTS), closer)
+    [verdict] = [one for one in verdicts(evaluation) if one.key == "alignment"]
     assert (verdict.text, verdict.seeds) == (outcome, 7)
     won = sum(fmean(closer(task, seed) for seed in PAPER_SEEDS) > 0 for task in range(8))
     assert (verdict.numbers[0].value, verdict.numbers[0].paper) == (won, 7)
-    (table,) = tables_of(PLANS["alignment"], evidence, published()).values()
+    (table,) = tables_of(PLANS["alignment"], evaluation).values()
     assert [row.cells[0].text for row in table.rows] == list(BENCHMARKS["mtil-mini"].tasks)
     mean = fmean(0.5 - closer(0, seed) for seed in PAPER_SEEDS)
     for column, expected in ((1, 0.6), (2, mean), (3, 0.5), (4, 0.6), (5, mean), (6, 0.5)):
@@ -841,20 +854,17 @@ def test_texts_and_images(measured: Callable[..., Evidence], closer: Callable[[i
     assert f"By class means, TASSO is closer on {won} of 8 data sets." in table.notes
 
 
-def test_texts_need_all_data_sets(measured: Callable[..., Evidence]) -> None:
+def test_texts_need_all_data_sets(measured: Callable[..., Evaluation]) -> None:
     """Runs that kept no distances, or were cut short, are no test of it."""
-    evidence = measured(flat())
-    without = {
-        key: {pair: dataclasses.replace(run, alignment=None) for pair, run in some.items()}
-        for key, some in evidence.runs.items()
-    }
-    assert outcomes(dataclasses.replace(evidence, runs=without))["alignment"] == "not tested on this benchmark"
-    cut = {
-        key: {pair: dataclasses.replace(run, tasks=run.tasks[:7]) for pair, run in some.items()}
-        for key, some in evidence.runs.items()
-    }
-    short = aligned(dataclasses.replace(evidence, runs=cut), lambda task, seed: 0.1)
-    assert outcomes(short)["alignment"] == "not tested on this benchmark"
+    evaluation = measured(flat(), plans=TEXTS)
+    assert outcomes(evaluation)["alignment"] != "not tested on this benchmark"
+    frame = evaluation.frame
+    without = frame[~frame["metric"].str.startswith("distance_")]
+    assert outcomes(Evaluation(evaluation.record, without))["alignment"] == "not tested on this benchmark"
+    short = frame["order"].iloc[0][:7]
+    cut = frame[frame["task"].isin(["", *short])]
+    cut = cut.assign(order=[short] * len(cut))
+    assert outcomes(Evaluation(evaluation.record, cut))["alignment"] == "not tested on this benchmark"
 
 
 # -- the record ----------------------------------------------------------------------------------------------------
@@ -870,29 +880,38 @@ def test_record_says_what_the_runs_are_and_nothing_of_this_machine(tmp_path: Pat
     }
     gift = {"method.generator": "retrieval", "method.generator_source": "/a/corpus", "lr": 1e-3}
     setup = Setup(common, {"gift": gift}, 256, seeds=(1, 2), sequences=("S1", "S2"))
-    write_record(tuple(PLANS.values()), setup, tmp_path / "runs")
+    written = make_record(setup, arithmetic={"x": Arithmetic(0.5, 64)})
+    write_record(written, tmp_path / "runs" / "plans.json")
     text = (tmp_path / "runs" / "plans.json").read_text(encoding="utf-8")
     assert "/a" not in text
     assert "workers" not in text
-    record = read_record(tmp_path / "runs")
+    record = read_record(tmp_path / "runs" / "plans.json")
     assert record is not None
-    found, names = record
+    found = record.setup
     assert (found.seeds, found.main_seeds, found.sequences, found.width) == ((1, 2), None, ("S1", "S2"), 256)
     assert found.common == {"benchmark": "mtil-mini", "steps": 3, "pack_dir": "given"}
-    assert names == names_of(tuple(PLANS.values()), setup)
+    assert (record.names, record.arithmetic) == (written.names, written.arithmetic)
+    assert (record.sequences("main"), record.seeds("rank")) == (["S1", "S2"], [1, 2])
     elsewhere = Setup({**common, "data_root": Path("/b")}, {"gift": {**gift, "method.generator_source": "corpus"}}, 256,
                       seeds=(1, 2), sequences=("S1", "S2"))  # fmt: skip
-    assert names == names_of(tuple(PLANS.values()), elsewhere)
-    assert read_record(tmp_path) is None
+    assert record.names == make_record(elsewhere).names
+    assert read_record(tmp_path / "plans.json") is None
     with pytest.raises(ReportError, match=r"plans\.json: not found"):
-        write_again([PLANS["rank"]], tmp_path, tmp_path / "report")
-    for text, complaint in (("{", "not valid JSON"), ('{"version": 2}', "version 1"), ('{"version": 1}', "KeyError")):
+        read_evaluation(tmp_path)
+    with pytest.raises(ReportError, match=r"study\.json: not found"):
+        read_evaluation(tmp_path / "study.csv.gz")
+    for text, complaint in (
+        ("{", "not valid JSON"), ("[]", "expected a JSON object"), ('{"version": 1}', "reads version 2, found 1"),
+        ('{"version": 2}', "KeyError"), ('{"version": 2, "setup": 3}', "TypeError"),
+    ):  # fmt: skip
         (tmp_path / "plans.json").write_text(text)
-        with pytest.raises(ReportError, match=f"plans.json: .*{complaint}"):
-            read_record(tmp_path)
+        with pytest.raises(RunError, match=f"plans.json: .*{complaint}"):
+            read_record(tmp_path / "plans.json")
 
 
 def test_reading_needs_no_torch() -> None:
-    modules = ", ".join(f"tasso.report.paper.{name}" for name in ("claims", "tables", "report", "record", "figures"))
+    modules = ", ".join(
+        f"tasso.report.paper.{name}" for name in ("claims", "evaluation", "tables", "report", "figures")
+    )
     code = f"import sys, {modules}; assert 'torch' not in sys.modules, 'torch'"
     subprocess.run([sys.executable, "-c", code], check=True)

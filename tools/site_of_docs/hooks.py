@@ -1,14 +1,16 @@
-"""What mkdocs does beside its own work when it makes the site: see mkdocs.yml.
+"""What mkdocs does beside its own work when it builds the site: see mkdocs.yml.
 
 Pages are written for people who read them in the repository. So they link to files outside docs/, have formulas
 between dollars, and images as files. Here the first become pages or plain words, formulas become MathML, which
 browsers draw without any script, and drawings are put into the page, so that they follow its light or dark colours.
+The reports of the paper's evaluations are built from results/.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 
@@ -19,18 +21,19 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DOCS = ROOT / "docs"
+DOCS, RESULTS = ROOT / "docs", ROOT / "results"
+REPORTS = ROOT / "build" / "reports"  # kept between builds, not committed
 # Pages of the repository that are part of the site, and what they are called there.
 OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "results/README.md": "measured.md",
-    "src/tasso/nano/README.md": "nano.md",
+    "src/tasso/models/nano/README.md": "nano.md",
 }
 # The README says what the home page says.
 INSTEAD = {"README.md": "index.md", **OUTSIDE}
 
-# A report is there twice: as Markdown, and as one page with a script of its own.
+# A report has two pages: index.md, and index.html with a script of its own. Both would be index.html in the site.
 WHOLE, RENAMED = "index.html", "page.html"
 
 FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
@@ -43,14 +46,34 @@ DRAWING = re.compile(r'<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*figures/[\w-]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere, and the second page of each report under another name."""
+    """Add the pages that lie elsewhere, and the reports."""
     for source, name in OUTSIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
-    docs = Path(config.docs_dir)
-    for page in docs.rglob(WHOLE):  # index.md becomes index.html, so this one cannot keep its name
-        uri = page.with_name(RENAMED).relative_to(docs).as_posix()
-        files.append(File.generated(config, uri, abs_src_path=str(page)))
+    if Path(config.docs_dir) == DOCS:
+        for name, folder in build_reports().items():
+            for path in sorted(folder.rglob("*.*")):
+                page = path.with_name(RENAMED) if path.name == WHOLE else path
+                uri = f"results/{name}/{page.relative_to(folder).as_posix()}"
+                files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
+
+
+def build_reports() -> dict[str, Path]:
+    """Write the report of every evaluation in results/ that has changed since the last build; folders by name."""
+    from tasso.report.paper.evaluation import read_evaluation
+    from tasso.report.paper.report import write_evaluation
+
+    code = max(path.stat().st_mtime for path in (ROOT / "src" / "tasso").rglob("*.*") if path.suffix != ".pyc")
+    folders = {}
+    for record in sorted(RESULTS.glob("paper-*.json")):
+        study = next(RESULTS.glob(f"{record.stem}.csv*"))
+        folder = folders[record.stem.removeprefix("paper-")] = REPORTS / record.stem
+        last = folder / "index.md"  # written last
+        if not last.is_file() or last.stat().st_mtime < max(code, record.stat().st_mtime, study.stat().st_mtime):
+            shutil.rmtree(folder, ignore_errors=True)
+            evaluation = read_evaluation(study)
+            write_evaluation(evaluation, folder, evaluation.complete_plans())
+    return folders
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -76,11 +99,12 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
         if not path or re.match(r"[a-z]+:", target):
             return link[0]
         place = (source.parent / path).resolve()
+        if source.is_relative_to(REPORTS):  # a report links to its own files only
+            return link[0].replace(WHOLE, RENAMED)
         if place.is_relative_to(docs):
-            if place.name != WHOLE and source.is_relative_to(docs):
+            if source.is_relative_to(docs):
                 return link[0]
-            renamed = place.with_name(RENAMED) if place.name == WHOLE else place
-            found: str | None = renamed.relative_to(docs).as_posix()
+            found: str | None = place.relative_to(docs).as_posix()
         elif place.is_relative_to(ROOT):
             found = INSTEAD.get(place.relative_to(ROOT).as_posix())
         else:

@@ -17,13 +17,14 @@ from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, atlas
 from tasso.data.sequences import order
 from tasso.errors import RunError
-from tasso.experiments.plans import Plan, Setup
+from tasso.experiments.paper import make_setup, run_plans
+from tasso.experiments.plans import Plan, Setup, chosen
 from tasso.experiments.sweep.run_jobs import Execution, Summary
 from tasso.methods import METHODS
 from tasso.report import Gallery, Table, combined_table, metrics, read_runs, write_page
-from tasso.report.paper.evaluation import chosen, make_setup, run_plans
-from tasso.report.paper.evidence import gather
-from tasso.report.paper.shown import shown_runs
+from tasso.report.paper.evaluation import read_evaluation
+from tasso.report.paper.figures import shown_runs
+from tasso.report.paper.report import write_evaluation
 from tasso.training.learner import learn
 
 log = logging.getLogger("tasso")
@@ -86,10 +87,12 @@ def run_full_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path, Sum
     """The same with all domains and methods, and the report of `tasso paper`."""
     plans, setup = full_plans(seed)
     tasks = order(BENCHMARKS["atlas"].tasks, "S1", FULL.get("limit_tasks"))
-    summary = run_plans(plans, setup, out, Execution(), gallery=gallery(tasks), lead=meaning)
+    summary = run_plans(plans, setup, out, Execution())
     if summary.stopped:
         raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
-    runs = shown_runs(gather(plans, setup, out / "runs"))
+    evaluation = read_evaluation(out / "runs")
+    write_evaluation(evaluation, out, plans, gallery=gallery(tasks), lead=meaning)
+    runs = shown_runs(evaluation)
     sentence = meaning(runs)
     if not sentence:
         raise RunError("\n".join(summary.lines()))

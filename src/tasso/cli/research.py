@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,8 @@ from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tasso.experiments.plans import Plan
+    from tasso.experiments.record import Record
     from tasso.experiments.sweep.execution import Execution
     from tasso.experiments.sweep.run_jobs import Summary
 
@@ -52,9 +54,8 @@ def sweep(args: list[str]) -> None:
 
 def paper(args: list[str]) -> None:
     """tasso paper PLAN …"""
-    from tasso.experiments.plans import chosen
+    from tasso.experiments.plans import PLANS, chosen
     from tasso.experiments.sweep import parse_for
-    from tasso.report.paper import PLANS
 
     parser = Parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
     parser.add_argument("plans", type=str, nargs="*", help=f"all, or some of: {', '.join(PLANS)}")
@@ -64,8 +65,10 @@ def paper(args: list[str]) -> None:
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds of the ablations, with commas [1102]")
     parser.add_argument("--main-seeds", type=str | None, default=None, help="seeds of the main tables [1102]")
     parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
-    parser.add_argument("--runs", type=Path | None, default=None, help="only report, from the runs in this folder")
-    parser.add_argument("--figures", type=bool, default=True, help="draw figures, where matplotlib is installed")
+    parser.add_argument(
+        "--runs", type=Path | None, default=None, help="only report, from this folder of runs or file of a study"
+    )
+    parser.add_argument("--figures", type=bool, default=True, help="draw figures")
     _add_execution(parser)
     add_run_options(parser, "paper")
     values = parser.parse(args)
@@ -79,13 +82,10 @@ def paper(args: list[str]) -> None:
     common = given_options(values, "paper")
     given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
     if values["runs"] and not given:
-        from tasso.report.paper.report import write_again
-
-        write_again(plans, values["runs"], values["out"], figures=values["figures"])
-        print(f"report: {values['out'] / 'index.html'}")
+        _report_plans(values["runs"], values["out"], plans, values["figures"])
         return
-    from tasso.report.paper.evaluation import cost_of, make_setup, run_plans
-    from tasso.report.paper.report import write
+    from tasso.experiments.paper import cost_of, make_setup, run_plans
+    from tasso.experiments.record import make_record
 
     setup = make_setup(
         common,
@@ -96,16 +96,23 @@ def paper(args: list[str]) -> None:
         sequences=split_commas(values["sequences"]),
     )
     if values["runs"]:
-        write(plans, setup, values["out"], runs=values["runs"], figures=values["figures"])
-        print(f"report: {values['out'] / 'index.html'}")
+        _report_plans(values["runs"], values["out"], plans, values["figures"], make_record(setup))
         return
     execution = _execution(values, common)
     print("\n".join(cost_of(plans, setup, values["out"], execution).lines()), flush=True)
     if not values["dry_run"]:
-        summary = run_plans(plans, setup, values["out"], execution, figures=values["figures"])
+        summary = run_plans(plans, setup, values["out"], execution)
         if not summary.stopped:
-            print(f"report: {values['out'] / 'index.html'}")
+            _report_plans(values["out"] / "runs", values["out"], plans, values["figures"])
         _end(summary)
+
+
+def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, record: Record | None = None) -> None:
+    from tasso.report.paper.evaluation import read_evaluation
+    from tasso.report.paper.report import write_evaluation
+
+    write_evaluation(read_evaluation(runs, record), out, plans, figures=figures)
+    print(f"report: {out / 'index.html'}")
 
 
 def report(args: list[str]) -> None:

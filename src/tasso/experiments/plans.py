@@ -1,4 +1,4 @@
-"""One plan for each table and figure of the paper, as data: rows with their labels, and the runs behind each row.
+"""One plan per table or figure of the paper, as data: rows with their labels, and the runs behind each row.
 
 Plans share runs: a row's jobs are named by their options, so that what two plans need is trained once.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from tasso.errors import ConfigError
@@ -86,15 +85,24 @@ def _default_rate(method: str) -> float:
 class PlanRow:
     """A row of a table, or what a figure shows.
 
-    `label` is that of the paper, or says the same where the paper has signs; `cells` are the row's own columns, as
-    heading and content. `options` are the method's hyper-parameters that differ from its defaults.
+    Attributes:
+        label: that of the paper, or the same in words where the paper has symbols.
+        method: name of the method.
+        options: its hyper-parameters that differ from the defaults.
+        cells: the row's own columns, as heading and content.
+        printed: key of the row in the paper's tables (`published.json`).
     """
 
     label: str
     method: str = "tasso"
     options: Mapping[str, Any] = field(default_factory=dict)
     cells: Mapping[str, str] = field(default_factory=dict)
-    ours: bool = False  # the row that the paper prints in bold as its own choice
+    printed: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Is it TASSO as the paper has it?"""
+        return self.printed == "tasso"
 
     def label_at(self, setup: Setup) -> str:
         """The label, with the rank that the model at hand really gets."""
@@ -147,11 +155,6 @@ class Plan:
         return list(dict.fromkeys(job for row in self.rows for job in self.jobs_of(row, setup).values()))
 
 
-def run_folder(out: Path, job: Job) -> Path:
-    """Where a run of an evaluation in `out` lies."""
-    return out / "runs" / job.name
-
-
 def chosen(names: Sequence[str]) -> list[Plan]:
     """The plans of these names, each once, in the order of the table; `all` are all of them."""
     for name in names:
@@ -168,17 +171,19 @@ def all_jobs(plans: Sequence[Plan], setup: Setup) -> list[Job]:
 
 # -- the rows ------------------------------------------------------------------------------------------------------
 
-TASSO = PlanRow("TASSO", ours=True)
-SND = PlanRow("SnD", "snd")
+TASSO = PlanRow("TASSO", printed="tasso")
+SND = PlanRow("SnD", "snd", printed="snd")
 MAIN = (
-    # Both towers, as in ZSCL's code: the paper's row is worse than its own ablation without KD and subspace, which is
-    # fine-tuning of the image tower.
-    PlanRow("Continual FT", "finetune", {"trainable": "both", "label_smoothing": 0.2}),
-    PlanRow("LwF", "lwf"),
-    PlanRow("iCaRL", "icarl"),
-    PlanRow("ZSCL", "zscl"),
-    PlanRow("MoE-Adapters", "moe-adapters"),
-    PlanRow("GIFT", "gift"),
+    # Both encoders, as in ZSCL's code: the paper's row is worse than its own ablation without KD and subspace, which is
+    # fine-tuning of the image encoder.
+    PlanRow(
+        "fine-tuning (both encoders)", "finetune", {"trainable": "both", "label_smoothing": 0.2}, printed="finetune"
+    ),
+    PlanRow("LwF", "lwf", printed="lwf"),
+    PlanRow("iCaRL", "icarl", printed="icarl"),
+    PlanRow("ZSCL", "zscl", printed="zscl"),
+    PlanRow("MoE-Adapters", "moe-adapters", printed="moe-adapters"),
+    PlanRow("GIFT", "gift", printed="gift"),
     SND,
     TASSO,
 )
@@ -204,7 +209,8 @@ def _component(distance: str, subspace: bool) -> PlanRow:
     options = _divided(distance, distance) if subspace else NO_SUBSPACE[distance]
     words = {"✗": "no KD", "L2": "L2", "geo": "geodesic"}[distance] + (", subspace" if subspace else ", no subspace")
     cells = {"L_KD": distance, "Subspace Learning": "✓" if subspace else "✗"}
-    return PlanRow(words, options=options, cells=cells, ours=subspace and distance == "geo")
+    keys = {"✗": ("ce", "sub"), "L2": ("l2", "sub-l2"), "geo": ("geo", "tasso")}
+    return PlanRow(words, options=options, cells=cells, printed=keys[distance][subspace])
 
 
 def _distances(inside: str, outside: str) -> PlanRow:
@@ -212,13 +218,18 @@ def _distances(inside: str, outside: str) -> PlanRow:
         f"f⊥ {outside}, f∥ {inside}",
         options=_divided(inside, outside),
         cells={"f⊥": outside, "f∥": inside},
-        ours=inside == outside == "geo",
+        printed="tasso" if inside == outside == "geo" else "",
     )
 
 
 def _values(sign: str, key: str, values: Sequence[Any], best: Any) -> tuple[PlanRow, ...]:
     return tuple(
-        PlanRow(f"{sign} = {_number(value)}", options={key: value}, cells={sign: _number(value)}, ours=value == best)
+        PlanRow(
+            f"{sign} = {_number(value)}",
+            options={key: value},
+            cells={sign: _number(value)},
+            printed="tasso" if value == best else f"{key}-{_number(value)}",
+        )
         for value in values
     )
 
@@ -251,15 +262,20 @@ _PLANS = (
     ),
     Plan(
         "whole-kd", "Distillation on the divided and on the undivided embedding", "table", ("subsec:decomposition",),
-        (TASSO, PlanRow("KD on the undivided embedding", options={**UNDIVIDED, "kd_whole": "geodesic"})),
+        (
+            TASSO,
+            PlanRow(
+                "KD on the undivided embedding", options={**UNDIVIDED, "kd_whole": "geodesic"}, printed="undivided"
+            ),
+        ),
     ),
     Plan(
         "optimisation", "When encoder and projector are trained", "table", ("tab:optimization",),
         (
             TASSO,
-            PlanRow("TASSO (no L_sub sup.)", options={"subspace_gradient": "projector"}),
-            PlanRow("TASSO (proj-dec)", options={"optimise": "projector-first"}),
-            PlanRow("TASSO (alt)", options={"optimise": "alternate"}),
+            PlanRow("TASSO (no L_sub sup.)", options={"subspace_gradient": "projector"}, printed="stop"),
+            PlanRow("TASSO (proj-dec)", options={"optimise": "projector-first"}, printed="first"),
+            PlanRow("TASSO (alt)", options={"optimise": "alternate"}, printed="alternate"),
         ),
     ),
     Plan(
@@ -273,7 +289,7 @@ _PLANS = (
     ),
     Plan(
         "compute", "Time, FLOPs and memory", "table", ("sec:compute",),
-        (TASSO, PlanRow("TASSO without subspace learning", options=NO_SUBSPACE["geo"]), SND),
+        (TASSO, PlanRow("TASSO without subspace learning", options=NO_SUBSPACE["geo"], printed="geo"), SND),
         seeds_of="plan", tag=TIMED,
     ),
     Plan(

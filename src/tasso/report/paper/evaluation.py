@@ -1,187 +1,221 @@
-"""Plans carried out: what they will cost, their runs, and then the report."""
+"""What has been measured, by plan and row: the record of an evaluation joined with the table of its results."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from statistics import median
 
-from tasso.data import BENCHMARKS
-from tasso.data.sequences import order
-from tasso.errors import ConfigError, RunError
-from tasso.experiments.plans import PLANS, TIMED, Plan, Setup, all_jobs, chosen
-from tasso.experiments.sweep import Job
-from tasso.experiments.sweep.devices import devices_for
-from tasso.experiments.sweep.jobs import resolved_identity
-from tasso.experiments.sweep.run_jobs import Execution, Summary, check, is_finished, run_jobs
-from tasso.files import read_yaml
-from tasso.methods import METHODS
-from tasso.models.loading import architecture_of
-from tasso.progress import duration
-from tasso.report.gallery import Gallery
-from tasso.report.paper.arithmetic import count_arithmetic
-from tasso.report.paper.page import Lead
-from tasso.report.paper.record import write_record
-from tasso.report.paper.report import write
-from tasso.training.engine import planned_steps
-from tasso.training.run_folder import RunFolder
+import pandas as pd
 
-__all__ = ["Cost", "chosen", "cost_of", "make_setup", "read_rates", "run_plans"]
+from tasso.experiments.plans import PLANS, SND, TASSO, Plan
+from tasso.experiments.record import RECORD, Record, read_record
+from tasso.report.frame import COLUMNS, SETTINGS, Setting, run_table
+from tasso.report.frame import distances as distances_of
+from tasso.report.reader import ReportError
+from tasso.report.results import RESULTS_NAME, read_run
+from tasso.report.study import STUDY_ENDINGS, read_study
 
-# The rates with the best MTIL accuracy on S2 of mtil-mini, of the same eight for each method (results/README.md).
-NANO_RATES = Path(__file__).with_name("rates-nano.json")
-# What a task takes; runs of earlier versions do not have the first.
-SPENT = ("preparing_seconds", "seconds", "evaluation_seconds")
-
-
-def make_setup(
-    common: Mapping[str, Any],
-    *,
-    rates: Path | None = None,
-    by_method: Mapping[str, Mapping[str, Any]] | None = None,
-    seeds: tuple[int, ...] | None = None,
-    main_seeds: tuple[int, ...] | None = None,
-    sequences: tuple[str, ...] | None = None,
-) -> Setup:
-    """What all runs share. Learning rates are those of the file, by default those chosen for nano; other models get
-    the methods' own. `by_method` wins over the file."""
-    if "lr" in common:
-        raise ConfigError("lr: every method has a rate of its own here; use --rates FILE or --for METHOD lr=RATE")
-    model = str(common.get("model", "nano"))
-    file = rates or (NANO_RATES if model == "nano" else None)
-    options = {name: dict(values) for name, values in (read_rates(file) if file else {}).items()}
-    if common.get("benchmark", "atlas") == "atlas":
-        options.setdefault("gift", {}).setdefault("method.generator", "atlas")  # nothing to download
-    for name, values in (by_method or {}).items():
-        if name not in METHODS:
-            raise ConfigError(f"for: no method {name!r}. There are: {', '.join(METHODS)}")
-        options.setdefault(name, {}).update(values)
-    width = int(architecture_of(model)["embed_dim"])
-    return Setup(dict(common), options, width, seeds, main_seeds, sequences)
-
-
-def read_rates(file: Path) -> dict[str, dict[str, Any]]:
-    """Options by method from YAML or JSON: `tasso: {lr: 1e-4}`; a number alone is the learning rate."""
-    found = {}
-    for name, values in read_yaml(file).items():
-        if name not in METHODS:
-            raise ConfigError(f"{file}: no method {name!r}. There are: {', '.join(METHODS)}")
-        options = values if isinstance(values, dict) else {"lr": values}
-        found[str(name)] = {str(key).replace("-", "_"): value for key, value in options.items()}
-    return found
-
-
-# -- what it will cost -------------------------------------------------------------------------------------------
+LEVELS = ("classes", "images")  # of distances: class means, as the paper draws it, and single images
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What plans will take. Times are estimates from runs in the same folder."""
+class Evaluation:
+    """Finished runs and what they are. `frame` is the tidy table (`report.frame`), `run` is a name of the record."""
 
-    plans: tuple[tuple[str, int], ...]  # name and number of runs, shared ones counted in each
-    runs: int
-    finished: int
-    steps: int  # of the runs that are left
-    seconds: float | None  # of the runs that are left, one after the other
-    at_once: int | None  # None: the cluster decides
-    measured: int  # runs that the estimate comes from
+    record: Record
+    frame: pd.DataFrame
 
-    def lines(self) -> list[str]:
-        """For people."""
-        said = [f"{name}: {_runs(count)}" if count else f"{name}: needs no runs" for name, count in self.plans]
-        shared = sum(count for _, count in self.plans) - self.runs
-        said.append(f"together: {_runs(self.runs)}" + (f" ({shared} are shared between plans)" if shared else ""))
-        left = self.runs - self.finished
-        said.append(f"finished already: {self.finished}; left: {_runs(left)}, {self.steps:,} steps")
-        if not left:
-            return said
-        if self.seconds is None:
-            return [*said, "time: not known before a run in this folder has learned a task; ask again then (--dry-run)"]
-        basis = f"from the speed of {_runs(self.measured)} in this folder"
-        text = f"time (estimate, {basis}): {duration(self.seconds)} if one run comes after the other"
-        if self.at_once and self.at_once > 1:
-            text += f"; {duration(self.seconds / self.at_once)} with {self.at_once} at a time that do not slow down"
-        return [*said, text]
+    @cached_property
+    def index(self) -> pd.DataFrame:
+        """One line per plan, row, sequence and seed that has a finished run: `run`."""
+        finished = set(self.frame["run"])
+        lines = [
+            (plan, row, *key, name)
+            for (plan, row), names in self.record.names.items()
+            for key, name in names.items()
+            if name in finished
+        ]
+        return pd.DataFrame(lines, columns=["plan", "row", "sequence", "seed", "run"])
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str, str, str], pd.Series[float]]:
+        metrics = self.frame[(self.frame["task"] == "") & self.frame["setting"].isin(SETTINGS)]
+        joined = self.index.merge(metrics[["run", "setting", "metric", "value"]], on="run").dropna(subset="value")
+        groups = joined.groupby(["plan", "row", "setting", "metric"], sort=False)
+        return {key: rows.set_index(["sequence", "seed"])["value"] for key, rows in groups}
+
+    def values(self, plan: str, row: str, setting: Setting, metric: str) -> pd.Series[float]:
+        """A metric of the finished runs of a row, by sequence and seed."""
+        nothing = pd.MultiIndex.from_arrays([[], []], names=["sequence", "seed"])
+        return self._values.get((plan, row, setting, metric), pd.Series(dtype=float, index=nothing))
+
+    def runs(self, plan: str, row: str | None = None) -> pd.DataFrame:
+        """Lines of `index` of a plan, or of one of its rows."""
+        found = self.index[self.index["plan"] == plan]
+        return found if row is None else found[found["row"] == row]
+
+    def rows_of(self, runs: Sequence[str]) -> pd.DataFrame:
+        """The tidy table of these runs, in this order."""
+        parts = [self.frame[self.frame["run"] == run] for run in runs]
+        return pd.concat(parts, ignore_index=True) if parts else self.frame.iloc[:0]
+
+    @cached_property
+    def run_table(self) -> pd.DataFrame:
+        """One line per run: method, label, model, order, …"""
+        return run_table(self.frame)
+
+    @property
+    def model(self) -> str | None:
+        """Known once a run is there."""
+        return next(iter(self.frame["model"]), None)
+
+    @property
+    def where(self) -> str:
+        """Benchmark and model."""
+        return ", ".join(filter(None, [self.record.setup.benchmark, self.model]))
+
+    def missing(self, plan: str) -> tuple[int, int]:
+        """How many runs of a plan's rows are missing, and how many there should be."""
+        wanted = sum(len(names) for (name, _), names in self.record.names.items() if name == plan)
+        return wanted - len(self.runs(plan)), wanted
+
+    def complete_plans(self) -> list[Plan]:
+        """Plans with all their runs."""
+        return [plan for plan in PLANS.values() if not self.missing(plan.name)[0]]
+
+    def missing_note(self, plan: str) -> str:
+        """Why a claim on this plan is not tested."""
+        missing, wanted = self.missing(plan)
+        if not wanted:
+            return f"The plan {plan} was not run."
+        if not missing:  # fewer sequences or seeds were asked for than the claim is about
+            return f"The plan {plan} is cut short."
+        return f"{missing} of {wanted} runs of the plan {plan} are missing."
+
+    def name_of(self, plan: str, row: str) -> str:
+        """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
+        parts = [stand_in(self.run_table.loc[run, "label"]) for run in self.runs(plan, row)["run"]]
+        return ", ".join(dict.fromkeys([row, *filter(None, parts)]))
+
+    def stand_ins(self) -> list[str]:
+        """Names of all rows with a stand-in."""
+        rows = self.index[["plan", "row"]].drop_duplicates().itertuples(index=False)
+        return list(dict.fromkeys(name for plan, row in rows if (name := self.name_of(plan, row)) != row))
+
+    def shows_replay(self, row: str) -> bool:
+        """On atlas, GIFT's images come from the code that draws the tasks: its row is not what the method would do."""
+        setup = self.record.setup
+        drawn = setup.by_method.get("gift", {}).get("method.generator") == "atlas"
+        return row == "GIFT" and drawn and setup.benchmark == "atlas"
+
+    @cached_property
+    def _spreads(self) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], pd.Series[float]] = {}
+        for (_, row, setting, metric), values in self._values.items():
+            for _, seeds in values.groupby(level="sequence", sort=False) if row == TASSO.label else ():
+                if len(seeds) > max(2, len(found.get((setting, metric), ()))):
+                    found[setting, metric] = seeds
+        return {key: float(seeds.std()) for key, seeds in found.items()}
+
+    def spread(self, setting: Setting, metric: str) -> float | None:
+        """Sample standard deviation over seeds of TASSO on one sequence, from the plan with most seeds.
+
+        None with fewer than three: two seeds say next to nothing about a spread.
+        """
+        return self._spreads.get((setting, metric))
+
+    def seconds(self, row: str) -> float | None:
+        """Training time of a timed run, all tasks; None if one of them was not measured."""
+        for run in self.runs("compute", row)["run"]:
+            seconds = self.frame[(self.frame["run"] == run) & (self.frame["metric"] == "seconds")]["value"]
+            if len(seconds) and seconds.notna().all():
+                return float(seconds.sum())
+        return None
+
+    @cached_property
+    def texts(self) -> pd.DataFrame:
+        """Median distances between images and class texts on S1, TASSO and SnD, from the plans alignment and seeds.
+
+        Columns run, row, seed, task, step (0: the starting model), classes, images.
+        """
+        runs = self.index[self.index["plan"].isin(["alignment", "seeds"]) & (self.index["sequence"] == "S1")]
+        runs = runs[runs["row"].isin([TASSO.label, SND.label])].drop_duplicates(["row", "seed"], keep="last")
+        found = distances_of(self.rows_of(list(runs["run"])))
+        found = found[found["run"].isin(found.loc[found["step"] > 0, "run"])].copy()
+        found["classes"] = [median(values) if values else None for values in found["classes"]]
+        found["images"] = [quantiles[2] for quantiles in found["quantiles"]]
+        return runs.merge(found, on="run")[["run", "row", "seed", "task", "step", "classes", "images"]]
+
+    @property
+    def text_tasks(self) -> list[str]:
+        """Data sets of `texts`, in the order of S1."""
+        return list(self.run_table.loc[self.texts["run"].iloc[0], "order"]) if len(self.texts) else []
+
+    def closer(self, level: str) -> pd.DataFrame:
+        """How much closer to the class texts TASSO is than SnD after the last task: seeds by data sets."""
+        last = self.texts[self.texts["step"] > 0]
+        by_row = last.pivot(index=["row", "seed"], columns="task", values=level).reindex(columns=self.text_tasks)
+        if not {TASSO.label, SND.label} <= set(last["row"]):
+            return by_row.iloc[:0]
+        return (by_row.loc[SND.label] - by_row.loc[TASSO.label]).dropna(how="all").dropna(axis=1, how="all")
 
 
-def cost_of(plans: Sequence[Plan], setup: Setup, out: Path, how: Execution) -> Cost:
-    """What is left to do for these plans, and how long it may take."""
-    jobs = all_jobs(plans, setup)
-    check(jobs)
-    left = [job for job in jobs if not is_finished(out / "runs" / job.name)]
-    steps = {job: steps_of(job) for job in left}
-    seconds = _seconds_per_step(out / "runs")
-    mean = sum(seconds.values()) / len(seconds) if seconds else None
-    counts = tuple((plan.name, len(plan.jobs(setup))) for plan in plans)
-    at_once = None
-    if how.engine == "local" and left:
-        at_once = min(len(left), len(devices_for(left, how.at_once, how.gpus, how.device)))
-    # A method that has not run yet is taken to be as fast as the others are on average.
-    total = sum(steps[job] * seconds.get(job.options["method"]["name"], mean) for job in left) if mean else None
-    return Cost(
-        counts, len(jobs), len(jobs) - len(left), sum(steps.values()), total, at_once, len(_measured(out / "runs"))
-    )
+def stand_in(label: str) -> str:
+    """What a run's label says after the method and its options: `GIFT (images 8), retrieved images`."""
+    found = re.fullmatch(r"[^,(]*(?:\(.*\))?(?:, (.*))?", label)
+    return (found[1] or "") if found else ""
 
 
-def steps_of(job: Job) -> int:
-    """Optimiser steps of a run over all its tasks, from the benchmark's sizes."""
-    options = resolved_identity(job.options)
-    benchmark = BENCHMARKS[options["benchmark"]]
-    names = order(benchmark.tasks, options["sequence"], options["limit_tasks"])
-    if options["steps"]:
-        return int(options["steps"]) * len(names)
-    sizes = {data_set.name: data_set.train for data_set in benchmark.data_sets}
-    return sum(planned_steps(options["step_rule"], sizes[name], options["batch_size"]) for name in names)
+def record_file(runs: Path) -> Path:
+    """Where the record of a folder of runs, or of a study's CSV file, lies."""
+    for ending in STUDY_ENDINGS:
+        if runs.name.endswith(ending):
+            return runs.with_name(runs.name.removesuffix(ending) + ".json")
+    return runs / RECORD
 
 
-def _measured(folder: Path) -> list[dict[str, Any]]:
-    """Results in this folder that have at least one learned task; unfinished runs tell their speed too."""
-    found = []
-    for file in sorted(folder.glob("*/results.json")):
-        with contextlib.suppress(RunError):  # a damaged one tells nothing; its run will say what is wrong
-            found.append(RunFolder(file.parent).read_results())
-    return [results for results in found if results and results["per_task"]]
+def read_evaluation(runs: Path, record: Record | None = None) -> Evaluation:
+    """Read the finished runs in a folder, or in a study's CSV file.
+
+    Args:
+        runs: folder that holds the runs, each under its name in the record; or the file of a study.
+        record: what the runs are; by default it is read from the file beside them.
+    """
+    record = record or read_record(record_file(runs))
+    if record is None:
+        raise ReportError(
+            f"{record_file(runs)}: not found. tasso paper writes it into its folder of runs; without it, give the "
+            "options with which the runs were made"
+        )
+    names = dict.fromkeys(name for row in record.names.values() for name in row.values())
+    if runs.name.endswith(STUDY_ENDINGS):
+        frame = read_study(runs)
+    else:
+        parts = [read_run(runs / name) for name in names if (runs / name / RESULTS_NAME).is_file()]
+        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+    frame = frame.assign(run=frame["run"].map(lambda run: Path(run).name).astype(object))
+    evaluation = Evaluation(record, frame[frame["finished"].astype(bool) & frame["run"].isin(names)])
+    _check(evaluation, runs)
+    return evaluation
 
 
-def _seconds_per_step(folder: Path) -> dict[str, float]:
-    """By method, with the time it takes to make ready for a task and to test after it."""
-    seconds: dict[str, list[float]] = {}
-    for results in _measured(folder):
-        spent = sum(task.get(key, 0.0) for task in results["per_task"] for key in SPENT)
-        seconds.setdefault(results["method"], []).append(spent / sum(task["steps"] for task in results["per_task"]))
-    return {method: sum(values) / len(values) for method, values in seconds.items()}
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
-
-
-# -- doing it ----------------------------------------------------------------------------------------------------
-
-
-def run_plans(
-    plans: Sequence[Plan],
-    setup: Setup,
-    out: Path,
-    how: Execution,
-    *,
-    figures: bool = True,
-    gallery: Gallery | None = None,
-    lead: Lead | None = None,
-) -> Summary:
-    """Learn what is left, then write the report from what is there; a failed run leaves a gap in it."""
-    timed = [plan for plan in plans if plan.tag == TIMED]
-    if how.engine != "local" and timed:
-        raise ConfigError("engine: runs whose time is measured (plan compute) must have a machine to themselves: local")
-    jobs = all_jobs(plans, setup)
-    check(jobs)
-    folder = out / "runs"
-    # The record is of all plans: the verdict looks at all runs that are there.
-    write_record(tuple({**PLANS, **{plan.name: plan for plan in plans}}.values()), setup, folder)
-    summary = run_jobs(jobs, folder, how)
-    if not summary.stopped:
-        count_arithmetic([job for plan in timed for job in plan.jobs(setup)], folder, how.device)
-        write(plans, setup, out, figures=figures, gallery=gallery, lead=lead)
-    return summary
+def _check(evaluation: Evaluation, runs: Path) -> None:
+    """Results must agree with the record."""
+    methods = {(plan.name, row.label): row.method for plan in PLANS.values() for row in plan.rows}
+    measured = evaluation.run_table.to_dict("index")
+    for line in evaluation.index.itertuples():
+        found, setup = measured[line.run], evaluation.record.setup
+        expected = {"benchmark": setup.benchmark, "sequence": line.sequence, "seed": line.seed}
+        for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():
+            if found[key] != value:
+                raise ReportError(
+                    f"{runs / str(line.run) / RESULTS_NAME}: {key} is {found[key]!r}, but its folder is that of a run "
+                    f"with {value!r}"
+                )
+    models = sorted({found["model"] for found in measured.values()})
+    if len(models) > 1:
+        raise ReportError(f"{runs}: runs of different models ({', '.join(models)}) cannot be compared")

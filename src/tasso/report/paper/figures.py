@@ -1,22 +1,22 @@
-"""The paper's figures, and a few more of the same runs: not one for every run, of which there may be hundreds."""
+"""The paper's figures, and a few more of the same runs: those of the main tables. All other runs are rows of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tasso.experiments.plans import SND, TASSO, Plan
-from tasso.report.collect import RunResult
-from tasso.report.distances import measured
+import pandas as pd
+
+from tasso.experiments.plans import MAIN, PLANS, SND, TASSO, Plan
 from tasso.report.figures.write import Figure, of_comparison, of_distances, of_run, save_figures
-from tasso.report.groups import compare
-from tasso.report.markup import slug
-from tasso.report.paper.evidence import Evidence
-from tasso.report.paper.shown import closely, shown_runs
-from tasso.report.paper.texts import gathered
+from tasso.report.frame import compare, labels, run_table
+from tasso.report.paper.evaluation import Evaluation
+from tasso.report.templates import slug
 
 FOLDER = "figures"
+# The first two colours are for the methods that the paper's figures compare.
+ORDER = (TASSO, SND, *(row for row in MAIN if row not in (TASSO, SND)))
 
 
 @dataclass(frozen=True)
@@ -28,60 +28,72 @@ class Drawn:
     caption: str
 
 
-def draw_figures(plans: Sequence[Plan], evidence: Evidence, out: Path) -> list[Drawn]:
-    """Draw what these plans show into `figures`; one that belongs to two plans is drawn once."""
-    planned = [(plan.name, figure) for plan in plans for figure in _figures(plan, evidence)]
-    written = {path.stem for path in save_figures(_each_once(planned), out / FOLDER)}
+def shown_runs(evaluation: Evaluation) -> pd.DataFrame:
+    """Runs of the main tables, labelled as there, sequence by sequence; while there are none, all but the timed ones.
+
+    A timed run repeats another, so it would count a seed twice.
+    """
+    rows = [evaluation.runs("main", row.label) for row in ORDER]
+    main = pd.concat(rows)
+    if main.empty:
+        plans = [plan.name for plan in PLANS.values() if not plan.tag]
+        every = evaluation.index[evaluation.index["plan"].isin(plans)]
+        return evaluation.rows_of(list(dict.fromkeys(every["run"])))
+    sequences = evaluation.record.sequences("main")
+    runs = [run for sequence in sequences for run in main[main["sequence"] == sequence]["run"]]
+    names = {row.label: evaluation.name_of("main", row.label) for row in ORDER}
+    by_run = dict(zip(main["run"], main["row"].map(names), strict=True))
+    frame = evaluation.rows_of(runs)
+    return frame.assign(label=frame["run"].map(by_run))
+
+
+def first_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the runs that are drawn one by one: of the first sequence, S1 as in the paper."""
+    return compare(frame)[0].frame if len(frame) else frame
+
+
+def draw_figures(plans: Sequence[Plan], evaluation: Evaluation, out: Path) -> list[Drawn]:
+    """Draw what these plans show into `figures`; a figure that belongs to two plans is drawn once."""
+    shown = shown_runs(evaluation)
+    colours = {label: number for number, label in enumerate(labels(shown))}
+    planned = [(plan.name, figure) for plan in plans for figure in _figures(plan, evaluation, shown, colours)]
+    once = {figure.name: figure for _, figure in planned}
+    written = {path.stem for path in save_figures(list(once.values()), out / FOLDER)}
     return [Drawn(plan, figure.name, figure.caption) for plan, figure in planned if figure.name in written]
 
 
-def _each_once(planned: Sequence[tuple[str, Figure]]) -> list[Figure]:
-    return list({figure.name: figure for _, figure in planned}.values())
+def _figures(plan: Plan, evaluation: Evaluation, shown: pd.DataFrame, colours: dict[str, int]) -> Iterator[Figure]:
+    if plan.name == "main" and len(evaluation.runs("main")):
+        # Of the first sequence: accuracies over it, the trade-off, and one matrix per method.
+        comparison = compare(shown)[0]
+        yield from of_comparison(comparison, slug(f"{comparison.benchmark} {comparison.order}"), colours)
+        for label in comparison.labels:
+            yield _matrix(comparison.of(label))
+    elif plan.name == "matrices":
+        for run in evaluation.runs(plan.name, TASSO.label)["run"]:
+            yield _matrix(evaluation.rows_of([run]).assign(label=TASSO.label))
+    elif plan.name == "alignment":
+        yield from _alignment(evaluation, colours)
 
 
-def _figures(plan: Plan, evidence: Evidence) -> list[Figure]:
-    runs = shown_runs(evidence)
-    if plan.name == "main" and evidence.every_run([plan]):
-        return _main(closely(runs), _colours(runs))
-    if plan.name == "matrices":
-        return [_matrix(replace(run, label=TASSO.label)) for run in evidence.of(plan.name, TASSO.label).values()]
-    return _alignment(evidence, _colours(runs)) if plan.name == "alignment" else []
+def _matrix(frame: pd.DataFrame) -> Figure:
+    """The matrices of the first run."""
+    run = run_table(frame).iloc[0]
+    name = f"matrix-{slug(run['label'])}-{slug(compare(frame)[0].order)}-{run['seed']}"
+    return of_run(frame[frame["run"] == run.name], name)
 
 
-def _colours(runs: Sequence[RunResult]) -> Mapping[str, int]:
-    """Numbers of colours by label, the same as on the page."""
-    return {label: number for number, label in enumerate(dict.fromkeys(run.label for run in runs))}
-
-
-def _main(runs: Sequence[RunResult], colours: Mapping[str, int]) -> list[Figure]:
-    """Of the first sequence: accuracies over it, the trade-off, and one matrix a method."""
-    (comparison,) = compare(runs)
-    first = {run.label: run for run in reversed(runs)}
-    drawn = list(of_comparison(comparison, slug(f"{comparison.benchmark} {comparison.order}"), colours))
-    return drawn + [_matrix(first[group.label]) for group in comparison.groups]
-
-
-def _matrix(run: RunResult) -> Figure:
-    return of_run(run, f"matrix-{slug(run.label)}-{slug(run.order)}-{run.seed}")
-
-
-def _alignment(evidence: Evidence, colours: Mapping[str, int]) -> list[Figure]:
-    """TASSO against SnD after the last task of S1."""
-    texts = gathered(evidence)
-    runs = [
-        replace(run, label=row.label)
-        for row, by_seed in ((TASSO, texts.ours), (SND, texts.theirs))
-        for seed, run in by_seed.items()
-        if seed in texts.seeds
-    ]
-    if not runs:
-        return []
-    (comparison,) = compare(runs)
-    found = measured(comparison)
-    if found is None:
-        return []
+def _alignment(evaluation: Evaluation, colours: dict[str, int]) -> Iterator[Figure]:
+    """TASSO against SnD after the last task of S1, with the seeds that both have."""
+    seeds = set(evaluation.closer("images").index)
+    runs = evaluation.texts[evaluation.texts["seed"].isin(seeds)].drop_duplicates("run")
     pair = (TASSO.label, SND.label)
-    known = {label: colours.get(label, number) for number, label in enumerate(pair)}
-    if known[pair[0]] == known[pair[1]]:
-        known = {label: number for number, label in enumerate(pair)}
-    return list(of_distances(comparison, found, pair, slug(f"{comparison.benchmark} {comparison.order}"), known))
+    if not seeds:
+        return
+    frame = evaluation.rows_of([run for row in pair for run in runs[runs["row"] == row]["run"]])
+    frame = frame.assign(label=frame["run"].map(dict(zip(runs["run"], runs["row"], strict=True))))
+    (comparison,) = compare(frame)
+    own = {label: colours.get(label, number) for number, label in enumerate(pair)}
+    if own[pair[0]] == own[pair[1]]:
+        own = {label: number for number, label in enumerate(pair)}
+    yield from of_distances(comparison, pair, slug(f"{comparison.benchmark} {comparison.order}"), own)

@@ -1,7 +1,7 @@
 """The paper's own numbers, as printed: every table of its text and supplement, from `published.json`.
 
 Values are text, so that no digit is lost or added. They were measured with the paper's model on the paper's data: a
-table that shows them beside ours says so. Tables are numbered in the order of the source.
+table that shows them beside ours says so. Tables are numbered as in the paper's source.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from tasso.errors import DataError
-from tasso.report.collect import Setting
+from tasso.experiments.plans import PLANS, TASSO, PlanRow
+from tasso.report.frame import Setting
+
+CORE = ("accuracy", "forgetting", "zero_shot_degradation")  # columns of the paper's tables
+DISTANCES = {"✗": "none", "L2": "l2", "geo": "geodesic"}  # keys of the grid of distances
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,39 @@ class Published:
             if table.key == key:
                 return table
         raise DataError(f"{key}: not a table of the paper. Known: {', '.join(table.key for table in self.tables)}")
+
+
+def printed_tables(plan: str, setting: Setting) -> tuple[PublishedTable, ...]:
+    """The paper's tables of a plan in a setting, the first of which names the source; () where it has none."""
+    keys: tuple[str, ...] = ()
+    if plan in ("main", "components", "rank", "alpha", "beta"):
+        keys = (f"{plan}-{setting}",)
+    elif setting == "mtil":  # TASSO itself stands in a table beside that of the undivided embedding
+        keys = {"whole-kd": ("undivided", "optimisation"), "optimisation": ("optimisation",)}.get(plan, ())
+    return tuple(published().table(key) for key in keys)
+
+
+def printed_row(plan: str, row: PlanRow, setting: Setting) -> PublishedRow | None:
+    """What the paper prints for a row of an ablation on S1, or None."""
+    found = (table.find(row.printed) for table in printed_tables(plan, setting))
+    return next((one for one in found if one is not None), None)
+
+
+def printed(plan: str, label: str, setting: Setting, metric: str) -> Decimal | None:
+    """What the paper prints for a row of a plan: on S1, or the mean over sequences in the main tables."""
+    row = next(row for row in PLANS[plan].rows if row.label == label)
+    text: str | None = None
+    if plan == "main":
+        text = published().table(f"main-{setting}").text(row.printed, "Mean", metric)
+    elif plan == "distances" and setting == "mtil":
+        outside, inside = (DISTANCES[row.cells[part]] for part in ("f⊥", "f∥"))
+        text = published().table(f"kd-grid-{metric}").text(outside, inside)
+    elif plan == "seeds" and setting == "mtil":  # seven seeds of TASSO, a single run of SnD
+        seeds, main = published().table("seeds"), published().table("main-mtil")
+        text = seeds.text("mean", metric) if row == TASSO else main.text(row.printed, "S1", metric)
+    elif (found := printed_row(plan, row, setting)) is not None:
+        text = found.values[CORE.index(metric)]
+    return None if text is None else Decimal(text)
 
 
 @cache
