@@ -1,8 +1,8 @@
-"""What mkdocs does beside its own work when it makes the site: see mkdocs.yml.
+"""Hooks of mkdocs for the site, see mkdocs.yml.
 
-Pages are written for people who read them in the repository. So they link to files outside docs/, have formulas
-between dollars, and images as files. Here the first become pages or plain words, formulas become MathML, which
-browsers draw without any script, and drawings are put into the page, so that they follow its light or dark colours.
+Pages are written to be read in the repository: they link to files outside docs/, have formulas between dollar signs,
+and images as files. Here such links become links to pages or file names, formulas become MathML, which browsers draw
+without a script, and figures are put into the page, so that they follow its light or dark scheme.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
-# Pages of the repository that are part of the site, and what they are called there.
+# Pages of the repository that are part of the site, and their names there.
 OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "results/README.md": "measured.md",
-    "src/tasso/nano/README.md": "nano.md",
+    "src/tasso/models/nano/README.md": "nano.md",
 }
-# The README says what the home page says.
+# The home page has the content of the README.
 INSTEAD = {"README.md": "index.md", **OUTSIDE}
 
-# A report is there twice: as Markdown, and as one page with a script of its own.
+# A report has two pages: Markdown, and one HTML file with a script of its own.
 WHOLE, RENAMED = "index.html", "page.html"
 
 FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"\[(?P<words>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 MARKER = re.compile(r"^<!-- .*? -->$", re.M)
-# A list or table right below a line of text: viewers of repositories begin it there, Python-Markdown does not.
+# A list or table right below a line of text: GitHub starts it there, Python-Markdown needs an empty line.
 CROWDED = re.compile(r"^(?![-*|>#\s]|\d+\. )(.+\n)(?=[-*] |1\. |\|)", re.M)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 DRAWING = re.compile(r'<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*figures/[\w-]+\.svg)" ?/?>')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere, and the second page of each report under another name."""
+    """Add the pages outside docs/, and the HTML page of each report under another name."""
     for source, name in OUTSIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
     docs = Path(config.docs_dir)
-    for page in docs.rglob(WHOLE):  # index.md becomes index.html, so this one cannot keep its name
+    for page in docs.rglob(WHOLE):  # index.md becomes index.html, so this page needs another name
         uri = page.with_name(RENAMED).relative_to(docs).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(page)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that lead to where the site has the page; code is left alone."""
+    """Rewrite links for the site; code blocks are left as they are."""
     docs = Path(config.docs_dir)
     source = Path(page.file.abs_src_path or docs)
     parts = FENCED.split(markdown)
@@ -63,12 +63,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def spaced(text: str) -> str:
-    """Room above lists and tables, and no markers of programs."""
+    """Add empty lines above lists and tables, and remove the markers of generated tables."""
     return CROWDED.sub(r"\1\n", MARKER.sub("", text))
 
 
 def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str:
-    """The text of the page that lies at `source` and is `uri` in the site, with links that lead somewhere there."""
+    """Rewrite the links of a page for the site.
+
+    Args:
+        text: the page.
+        source: its file.
+        uri: its path in the site.
+        docs: the folder of the pages.
+    """
 
     def follow(link: re.Match[str]) -> str:
         words, target = link["words"], link["target"]
@@ -85,7 +92,7 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
             found = INSTEAD.get(place.relative_to(ROOT).as_posix())
         else:
             raise PluginError(f"{uri}: {target} leads out of the repository")
-        if found is None:  # a file that is no page: say which
+        if found is None:  # a file that is not part of the site: show its path
             name = place.relative_to(ROOT).as_posix()
             return f"`{name}`" if words.strip("`") == name else f"{words} (`{name}`)"
         return f"[{words}]({os.path.relpath(found, Path(uri).parent)}{hash_sign}{anchor})"
@@ -94,13 +101,13 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Formulas and drawings."""
+    """Insert formulas and figures."""
     html = FORMULA.sub(lambda found: formula(found[2], found[1] == "div", page.file.src_uri), html)
     return DRAWING.sub(lambda found: drawing(found["alt"], Path(page.file.src_uri).parent / found["src"]), html)
 
 
 def formula(text: str, block: bool, where: str) -> str:
-    """TeX as MathML. A word of TeX that the converter does not know ends the build."""
+    """TeX as MathML. A command that the converter does not know ends the build."""
     tex = unescape(text).strip()
     mathml: str = convert(tex, display="block" if block else "inline")
     if unknown := re.search(r">(\\[A-Za-z]+)", mathml):
@@ -109,14 +116,9 @@ def formula(text: str, block: bool, where: str) -> str:
 
 
 def drawing(alt: str, uri: Path) -> str:
-    """A drawing as part of the page: its dark colours are those of the site's dark scheme, not of the system's."""
+    """A figure as part of the page: its dark colours belong to the site's dark scheme, not to the system's."""
     svg = (DOCS / os.path.normpath(uri)).read_text(encoding="utf-8")
     name = uri.stem
     svg = re.sub(r"<svg ", f'<svg id="drawing-{name}" aria-hidden="true" ', svg, count=1)
-    svg = re.sub(
-        r"@media \(prefers-color-scheme: dark\) \{ svg (\{.*?\}) \}",
-        rf"[data-md-color-scheme=slate] #drawing-{name} \1",
-        svg,
-    )
-    svg = svg.replace("svg { ", f"#drawing-{name} {{ ", 1)
+    svg = svg.replace("@media (prefers-color-scheme: dark)", f"[data-md-color-scheme=slate] #drawing-{name}")
     return f'<figure class="drawing" role="img" aria-label="{alt}">{svg}</figure>'
