@@ -1,8 +1,8 @@
-"""Hooks of mkdocs for the site, see mkdocs.yml.
+"""What mkdocs does beside its own work when it makes the site: see mkdocs.yml.
 
-Pages are written to be read in the repository: they link to files outside docs/, have formulas between dollar signs,
-and images as files. Here such links become links to pages or file names, formulas become MathML, which browsers draw
-without a script, and figures are put into the page, so that they follow its light or dark scheme.
+Pages are written for people who read them in the repository. So they link to files outside docs/, have formulas
+between dollars, and images as files. Here the first become pages or plain words, formulas become MathML, which
+browsers draw without any script, and drawings are put into the page, so that they follow its light or dark colours.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
-# Pages of the repository that are part of the site, and their names there.
+# Pages of the repository that are part of the site, and what they are called there.
 OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "results/README.md": "measured.md",
     "src/tasso/models/nano/README.md": "nano.md",
 }
-# The home page has the content of the README.
+# The README says what the home page says.
 INSTEAD = {"README.md": "index.md", **OUTSIDE}
 
-# A report has two pages: Markdown, and one HTML file with a script of its own.
+# A report is there twice: as Markdown, and as one page with a script of its own.
 WHOLE, RENAMED = "index.html", "page.html"
 
 FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
@@ -43,18 +43,18 @@ DRAWING = re.compile(r'<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*figures/[\w-]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages outside docs/, and the HTML page of each report under another name."""
+    """Add the pages that lie elsewhere, and the second page of each report under another name."""
     for source, name in OUTSIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
     docs = Path(config.docs_dir)
-    for page in docs.rglob(WHOLE):  # index.md becomes index.html, so this page needs another name
+    for page in docs.rglob(WHOLE):  # index.md becomes index.html, so this one cannot keep its name
         uri = page.with_name(RENAMED).relative_to(docs).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(page)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links for the site; code blocks are left as they are."""
+    """Links that lead to where the site has the page; code is left alone."""
     docs = Path(config.docs_dir)
     source = Path(page.file.abs_src_path or docs)
     parts = FENCED.split(markdown)
@@ -68,14 +68,7 @@ def spaced(text: str) -> str:
 
 
 def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str:
-    """Rewrite the links of a page for the site.
-
-    Args:
-        text: the page.
-        source: its file.
-        uri: its path in the site.
-        docs: the folder of the pages.
-    """
+    """The text of the page at `source`, which is `uri` in the site, with links rewritten for the site."""
 
     def follow(link: re.Match[str]) -> str:
         words, target = link["words"], link["target"]
