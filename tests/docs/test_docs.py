@@ -34,7 +34,7 @@ GUIDE = sorted((DOCS / "guide").glob("*.md"))
 METHODS_PAGE = DOCS / "methods" / "index.md"
 TASKS_PAGE, RUNNING_PAGE = DOCS / "guide" / "tasks-and-data.md", DOCS / "guide" / "running.md"
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
-# Reports under docs/results are generated; tests of reports check them.
+# Reports under docs/results are written by a program; tests of reports look at them.
 WRITTEN = [page for page in sorted(DOCS.rglob("*.md")) if not page.is_relative_to(DOCS / "results")]
 PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", *WRITTEN]
 
