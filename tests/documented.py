@@ -1,8 +1,8 @@
-"""The commands of the documentation, carried out by the real program on drawn images.
+"""Runs the commands of the documentation on drawn images.
 
-A page's `sh` blocks are run from top to bottom, in a folder that holds what the pages speak of (`lay_out`). What would
-take long is made small by one table (`SMALLER`); what cannot be run here stands in another, with the reason
-(`NOT_RUN`). A command that is neither is a failure.
+A page's `sh` blocks are run from top to bottom, in a folder with the files that the pages name (`lay_out`). `SMALLER`
+replaces options so that a command is fast; `NOT_RUN` lists what cannot be run here, with the reason. Any other command
+must succeed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = [page for page in PAGES if "guide" in page.relative_to(ROOT).as_posix()]
 
-# Option by option, what is given instead, or beside, for a command to take a second: two steps of the tests' tiny model
-# on few images. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: leave it out.
+# Options that are replaced or added, so that a command takes a second: two steps of the tests' tiny model on few
+# images. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: remove the option.
 DATA = {"--test-per-class": "1", "--check-counts": "false", "--limit-tasks": "2", "--device": "cpu"}
 MODEL = {"--model": "tiny-quickgelu", "--pretrained": "WEIGHTS"}
 FOLDER = {"--model": "local-dir:TINY", "--pretrained": None}
@@ -62,8 +62,8 @@ SMALLER: dict[str, dict[str, str | None]] = {
     "report --out": {},
     "merge --sweep": {"--device": "cpu", "--test-per-class": "1", "--check-counts": "false"},
 }
-# Words of single commands that stand for something smaller. All plans are 104 runs, `alpha` is three of them; figures
-# of all runs of a page take long.
+# Arguments of single commands that are replaced. All plans are 104 runs, `alpha` is three of them; figures of all runs
+# of a page take long.
 INSTEAD = {
     ("merge", "nano"): "tiny-quickgelu:WEIGHTS",
     ("paper", "all"): "alpha",
@@ -71,25 +71,21 @@ INSTEAD = {
     ("report --figures", "runs"): "runs/mini",
     ("report --out", "runs"): "runs/mini",
 }
-# How a command may end other than well: replicas do not have the numbers of images of what they stand for.
-ENDS = {"data check": 1}
+# Other exit codes that are accepted: the replicas have fewer images than the data sets.
+EXIT_CODES = {"data check": 1}
 
-# Why a command is not run. With True it is at least planned: `--dry-run` is put behind it.
+# Why a command is not run. With True it is at least planned, with `--dry-run`.
 NOT_RUN: dict[str, tuple[str, bool]] = {
-    "make": ("sets up the checkout; tests/docs/test_docs.py looks for its targets", False),
-    "pip install": ("needs the package registry; continuous integration installs", False),
+    "make": ("sets up the checkout; tests/docs/test_docs.py checks its targets", False),
+    "pip install": ("needs the package index; continuous integration installs", False),
     "tasso sweep .* --engine (ray|slurm)": ("a cluster; tests/experiments/test_sweep.py starts both engines", True),
     "tasso demo --full": ("hours on a CPU; tests/cli/test_demo.py runs it with fewer steps and tasks", False),
-    "tasso bench (step|--check)": (
-        "a larger model; tests/experiments/test_bench.py runs its parts",
-        False,
-    ),
+    "tasso bench (step|--check)": ("a larger model; tests/experiments/test_bench.py runs its parts", False),
 }
-EXIT_WELL = (None, 0)
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Words of every line of the page's shell blocks. A Python block of a walk-through is a command, too."""
+    """Arguments of every line of the page's shell blocks. A Python block of a walk-through is a command, too."""
     found = []
     walk = page.name.startswith("walkthrough")
     for language, text in fenced(page.read_text(encoding="utf-8"), "sh", "bash", "console", "python"):
@@ -97,50 +93,49 @@ def commands(page: Path) -> list[list[str]]:
             found += [["python", "-c", text]] if walk else []
             continue
         lines = text.replace("\\\n", " ").splitlines()
-        found += [words for line in lines if (words := shlex.split(line, comments=True))]
+        found += [args for line in lines if (args := shlex.split(line, comments=True))]
     return found
 
 
-def kind(words: Sequence[str]) -> str:
-    """Which row of the tables a command of tasso belongs to."""
-    name = " ".join(words[:2]) if words[0] == "data" else words[0]
-    variants = [f"{name} {word}" for word in words if f"{name} {word}" in SMALLER]
+def kind(args: Sequence[str]) -> str:
+    """The key of a tasso command in the tables."""
+    name = " ".join(args[:2]) if args[0] == "data" else args[0]
+    variants = [f"{name} {arg}" for arg in args if f"{name} {arg}" in SMALLER]
     return variants[0] if variants else name
 
 
-def smaller(words: Sequence[str], tiny: Path) -> list[str]:
-    """The words with what the tables say."""
-    row = kind(words)
-    options: list[list[str]] = [[]]  # what stands before the first option, then each option with its values
-    for word in words:
-        if word.startswith("--"):
-            options.append([word])
+def smaller(args: Sequence[str], tiny: Path) -> list[str]:
+    """The arguments with the replacements of the tables."""
+    row = kind(args)
+    options: list[list[str]] = [[]]  # positional arguments, then each option with its values
+    for arg in args:
+        if arg.startswith("--"):
+            options.append([arg])
         else:
-            options[-1].append(INSTEAD.get((row, word), INSTEAD.get((words[0], word), word)))
+            options[-1].append(INSTEAD.get((row, arg), INSTEAD.get((args[0], arg), arg)))
     table = dict(SMALLER.get(row, {}))
-    if value_of(words, "--method") not in (None, "tasso"):
+    if value_of(args, "--method") not in (None, "tasso"):
         table.pop("--method.rank", None)
     options = [option for option in options if not option or option[0] not in table]
     options += [[name, value] for name, value in table.items() if value is not None]
-    places = {"TINY": str(tiny), "WEIGHTS": str(tiny / "open_clip_model.safetensors")}
-    put = re.compile("TINY|WEIGHTS")
-    return [put.sub(lambda found: places[found[0]], word) for option in options for word in option]
+    paths = {"TINY": str(tiny), "WEIGHTS": str(tiny / "open_clip_model.safetensors")}
+    return [re.sub("TINY|WEIGHTS", lambda name: paths[name[0]], arg) for option in options for arg in option]
 
 
-def value_of(words: Sequence[str], option: str) -> str | None:
-    return words[words.index(option) + 1] if option in words else None
+def value_of(args: Sequence[str], option: str) -> str | None:
+    return args[args.index(option) + 1] if option in args else None
 
 
 def why_not(line: str) -> tuple[str, bool] | None:
-    """The row of NOT_RUN for this line."""
+    """The entry of NOT_RUN for this line."""
     return next((reason for pattern, reason in NOT_RUN.items() if re.search(rf"(^|\s){pattern}(\s|$)", line)), None)
 
 
-# -- the folder that the reader stands in --------------------------------------------------------------------------
+# -- the reader's folder -------------------------------------------------------------------------------------------
 
 
 def lay_out(folder: Path, archives: Path) -> None:
-    """What the pages take for granted; `archives` is going to be the folder DATA as it was in the beginning."""
+    """Write the files that the pages name; `archives` becomes the folder DATA before `tasso data prepare`."""
     for name in ("examples", "tools"):
         (folder / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "results" / "paper", folder / "results" / "paper")  # commands write there
@@ -155,9 +150,9 @@ def lay_out(folder: Path, archives: Path) -> None:
            "land": "land"}  # fmt: skip
     for name, domain in own.items():
         write_folder(folder / name, domain)
-    for place in ("photos/{}.png", "images/{}.png", "more/{}.png", "new/000{}.jpg", "CORPUS/{}.png"):
+    for pattern in ("photos/{}.png", "images/{}.png", "more/{}.png", "new/000{}.jpg", "CORPUS/{}.png"):
         for index in range(1, 7):
-            save(folder / place.format(index), index)
+            save(folder / pattern.format(index), index)
     for name in ("photo.jpg", "image.png", "one.png", "two.jpg"):
         save(folder / name, 0)
     (folder / "CAPTIONS").write_text("a dog\na red car\n")
@@ -175,42 +170,44 @@ def save(file: Path, index: int) -> None:
 
 
 class Reader:
-    """Someone who types in what a page says, in a folder of their own."""
+    """Runs the commands of a page in a folder of its own."""
 
     def __init__(self, tiny: Path, archives: Path) -> None:
         """`archives`: the folder DATA before anything was unpacked."""
         self.tiny, self.archives = tiny, archives
-        self.outs = {out: words for page in PAGES for words in commands(page) if (out := made_by(words))}
+        self.outs = {out: args for page in PAGES for args in commands(page) if (out := made_by(args))}
 
     def follow(self, page: Path) -> list[str]:
-        """Run all commands of a page, in order; returns those that were carried out."""
-        return [" ".join(words) for words in commands(page) if self.type_in(words, page.name)]
+        """Run all commands of a page, in order; returns those that were executed."""
+        return [" ".join(args) for args in commands(page) if self.execute(args, page.name)]
 
-    def type_in(self, words: list[str], where: str) -> bool:
-        line = " ".join(words)
+    def execute(self, args: list[str], where: str) -> bool:
+        """Run one command; False if it is in NOT_RUN."""
+        line = " ".join(args)
         reason = why_not(line)
         if reason:
             if reason[1]:
-                self.run([*words[1:], "--dry-run"], f"{where}: {line}")
+                self.run([*args[1:], "--dry-run"], f"{where}: {line}")
             return False
-        assert words[0] in ("tasso", "python"), f"{where}: {line}: is neither run nor listed in NOT_RUN"
-        self.fetch(words, where)
-        if words[1:3] == ["data", "prepare"]:  # else there were nothing to do
+        assert args[0] in ("tasso", "python"), f"{where}: {line}: is neither run nor listed in NOT_RUN"
+        self.fetch(args, where)
+        if args[1:3] == ["data", "prepare"]:  # otherwise there is nothing to do
             shutil.rmtree("DATA")
             shutil.copytree(self.archives, "DATA")
-        if words[:2] == ["python", "-c"]:
+        if args[:2] == ["python", "-c"]:
             with quiet():
-                exec(compile(words[2], where, "exec"), {})
-        elif words[0] == "python":
-            run_script(words[1:])
-        elif words[1] == "serve":
-            visit(smaller(words[1:], self.tiny))
+                exec(compile(args[2], where, "exec"), {})
+        elif args[0] == "python":
+            run_script(args[1:])
+        elif args[1] == "serve":
+            visit(smaller(args[1:], self.tiny))
         else:
-            self.run(words[1:], f"{where}: {line}")
+            self.run(args[1:], f"{where}: {line}")
         return True
 
-    def run(self, words: list[str], where: str) -> None:
-        given = smaller(words, self.tiny)
+    def run(self, args: list[str], where: str) -> None:
+        """Run a tasso command; its exit code must be 0, or the one in EXIT_CODES."""
+        given = smaller(args, self.tiny)
         output = io.StringIO()
         code: object = None
         try:
@@ -218,27 +215,27 @@ class Reader:
                 main(given)
         except SystemExit as stop:
             code = stop.code
-        expected = (*EXIT_WELL, ENDS.get(kind(words)))
+        expected = (None, 0, EXIT_CODES.get(kind(args)))
         assert code in expected, f"{where}\nas: tasso {shlex.join(given)}\n{output.getvalue()}"
 
-    def fetch(self, words: list[str], where: str) -> None:
-        """A run that the reader made with a command of another page."""
-        made = made_by(words)
-        for word in words[2:]:
-            if not re.match(r"runs(/|$)", word) or Path(word).exists() or word == made or Path(word).suffix == ".html":
+    def fetch(self, args: list[str], where: str) -> None:
+        """Make the runs that the command needs, by a command of any page."""
+        made = made_by(args)
+        for arg in args[2:]:
+            if not re.match(r"runs(/|$)", arg) or Path(arg).exists() or arg == made or Path(arg).suffix == ".html":
                 continue
-            if words[words.index(word) - 1] in ("--out", "--figures", "--html"):
+            if args[args.index(arg) - 1] in ("--out", "--figures", "--html"):
                 continue
-            there = [out for out in self.outs if f"{word}/".startswith(f"{out}/") or f"{out}/".startswith(f"{word}/")]
-            assert there, f"{where}: {' '.join(words)}: no page makes {word}"
-            if not Path(there[0]).exists():
-                self.type_in(self.outs[there[0]], f"{where}, for {word}")
+            outs = [out for out in self.outs if f"{arg}/".startswith(f"{out}/") or f"{out}/".startswith(f"{arg}/")]
+            assert outs, f"{where}: {' '.join(args)}: no page makes {arg}"
+            if not Path(outs[0]).exists():
+                self.execute(self.outs[outs[0]], f"{where}, for {arg}")
 
 
-def made_by(words: Sequence[str]) -> str | None:
+def made_by(args: Sequence[str]) -> str | None:
     """The run folder that a command makes."""
-    learns = words[0] == "tasso" and len(words) > 1 and words[1] in ("run", "extend", "sweep", "paper")
-    return value_of(words, "--out") if learns and not {"--dry-run", "--runs"} & set(words) else None
+    trains = args[0] == "tasso" and len(args) > 1 and args[1] in ("run", "extend", "sweep", "paper")
+    return value_of(args, "--out") if trains and not {"--dry-run", "--runs"} & set(args) else None
 
 
 @contextlib.contextmanager
@@ -248,59 +245,59 @@ def quiet(into: io.StringIO | None = None) -> Iterator[None]:
         yield
 
 
-def run_script(words: list[str]) -> None:
+def run_script(args: list[str]) -> None:
     """A script of the checkout."""
     before = sys.argv
-    sys.argv = words
+    sys.argv = args
     try:
         with quiet():
-            runpy.run_path(words[0], run_name="__main__")
+            runpy.run_path(args[0], run_name="__main__")
     finally:
         sys.argv = before
 
 
-class Heard(io.StringIO):
-    """Standard output to which somebody listens."""
+class ServerOutput(io.StringIO):
+    """Standard output that signals when the address of the server was printed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said = threading.Event()
+        self.ready = threading.Event()
 
     def write(self, text: str) -> int:
         count = super().write(text)
         if "http://" in text:
-            self.said.set()
+            self.ready.set()
         return count
 
 
-def visit(words: list[str]) -> None:
-    """`tasso serve`: open its page and press Ctrl-C."""
-    heard, seen = Heard(), []
+def visit(args: list[str]) -> None:
+    """`tasso serve`: load its page, then press Ctrl-C."""
+    output, codes = ServerOutput(), []
 
-    def go() -> None:
-        heard.said.wait(60)
+    def client() -> None:
+        output.ready.wait(60)
         try:
-            url = heard.getvalue().split()[0]
+            url = output.getvalue().split()[0]
             for part in ("", "run.json"):
-                with urllib.request.urlopen(url + part, timeout=60) as answer:
-                    seen.append(answer.status)
+                with urllib.request.urlopen(url + part, timeout=60) as response:
+                    codes.append(response.status)
         finally:
             os.kill(os.getpid(), signal.SIGINT)
 
-    visitor = threading.Thread(target=go)
-    visitor.start()
+    thread = threading.Thread(target=client)
+    thread.start()
     try:
-        with quiet(heard):
-            main(words)
+        with quiet(output):
+            main(args)
     finally:
-        heard.said.set()
-        visitor.join()
-    assert seen == [200, 200]
+        output.ready.set()
+        thread.join()
+    assert codes == [200, 200]
 
 
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The reader's folder, which is copied for each page, and the archives of the paper's data."""
+    """The reader's folder, copied for each page, and the archives of the paper's data."""
     folders = tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("archives")
     lay_out(*folders)
     return folders
@@ -310,7 +307,7 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def reader(
     tiny_model: str, tiny_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, laid_out: tuple[Path, Path]
 ) -> Reader:
-    """Stands in a fresh folder."""
+    """A reader in a new folder."""
     for split in drawn.PER_CLASS:
         monkeypatch.setitem(drawn.PER_CLASS, split, 2)
     for name, value in few_images().items():  # for workers of sweeps

@@ -1,4 +1,4 @@
-"""Code in the pages."""
+"""Fenced code blocks of Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def fenced(text: str, *languages: str) -> list[tuple[str, str]]:
-    """Language and content of the fenced blocks in these languages, in their order."""
+    """Language and content of the fenced blocks in these languages, in order."""
     return re.findall(rf"^```({'|'.join(languages)})\n(.*?)^```", text, re.M | re.S)
 
 

@@ -1,8 +1,8 @@
-"""Carry out the commands of a page and keep what they print: `python tools/transcript.py PAGE FOLDER FILE`.
+"""Run the commands of a page and record their output: `python tools/transcript.py PAGE FOLDER FILE`.
 
-What stands in the page's `sh` and `python` blocks is run from top to bottom in FOLDER, with standard output and error
-together, as a reader sees them. `tasso serve` is asked to stop when it has said its address. What was printed goes to
-FILE, with paths below FOLDER as seen from there; the pages under docs/ quote from it, and a test compares them.
+The page's `sh` and `python` blocks are run from top to bottom in FOLDER, with standard output and standard error
+together. `tasso serve` is interrupted once it has printed its address. The output is written to FILE, with paths
+relative to FOLDER; the pages under docs/ quote from it, and a test compares them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SERVE = "tasso serve"
 
 
 def commands(page: Path) -> list[str]:
-    """Each command of the page's shell blocks, continued lines as one, and each Python block as one command."""
+    """The commands of the page's shell blocks, continued lines joined; each Python block is one command."""
     found = []
     for language, text in re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
         if language == "python":
@@ -29,8 +29,9 @@ def commands(page: Path) -> list[str]:
     return found
 
 
-def carry_out(command: str, folder: Path) -> str:
-    # Without a shell between, which Ctrl-C would end too.
+def run(command: str, folder: Path) -> str:
+    """What the command prints, and its exit code if it failed."""
+    # `exec`: otherwise Ctrl-C would end the shell as well.
     process = subprocess.Popen(
         f"exec {command}" if command.startswith(SERVE) else command,
         shell=True,
@@ -41,13 +42,13 @@ def carry_out(command: str, folder: Path) -> str:
         process_group=0,
     )
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if command.startswith(SERVE) and "http://" in line:
             os.killpg(process.pid, signal.SIGINT)
     process.wait()
-    return said + (f"(exit code {process.returncode})\n" if process.returncode else "")
+    return output + (f"(exit code {process.returncode})\n" if process.returncode else "")
 
 
 def main() -> None:
@@ -57,7 +58,7 @@ def main() -> None:
     with file.open("w", encoding="utf-8") as transcript:
         for command in commands(page):
             print(f"$ {command}", file=transcript, flush=True)
-            print(carry_out(command, folder).replace(f"{folder.resolve()}/", ""), file=transcript, flush=True)
+            print(run(command, folder).replace(f"{folder.resolve()}/", ""), file=transcript, flush=True)
 
 
 if __name__ == "__main__":

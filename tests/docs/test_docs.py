@@ -1,4 +1,4 @@
-"""The documentation is true: links lead somewhere, commands are understood, options are all there, examples work."""
+"""The documentation is correct: links, commands, options, tables and examples."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PAGES = [README, CONTRIBUTING, ROOT / "CHANGELOG.md", ROOT / "results" / "README
 
 
 def name_of(page: Path) -> str:
-    """What a test of this page is called."""
+    """Id of a test of this page."""
     return page.relative_to(ROOT).as_posix()
 
 
@@ -54,14 +54,14 @@ def prose(page: Path) -> str:
 
 
 def commands(page: Path, *languages: str) -> list[list[str]]:
-    """Words of every tasso command in the page's shell blocks, after the program's name."""
+    """Arguments of every tasso command in the page's shell blocks."""
     joined = "\n".join(blocks(page, *(languages or ("sh",)))).replace("\\\n", " ")
     lines = [shlex.split(line, comments=True) for line in joined.splitlines()]
-    return [words[1:] for words in lines if words and words[0] == "tasso"]
+    return [args[1:] for args in lines if args and args[0] == "tasso"]
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of the headings, as the usual viewers make them."""
+    """Anchors of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -73,7 +73,7 @@ def rows(page: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", link):
             continue
@@ -86,40 +86,40 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_run_commands_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # where the reader stands
-    into: dict[Path, RunConfig] = {}
-    for words in commands(page):
-        if words[0] != "run":
+def test_run_commands_parse(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # the reader's working directory
+    by_folder: dict[Path, RunConfig] = {}
+    for args in commands(page):
+        if args[0] != "run":
             continue
-        config, _ = resolve(parse_run_config("tasso run", words[1:]))
+        config, _ = resolve(parse_run_config("tasso run", args[1:]))
         assert config.benchmark in BENCHMARKS or config.tasks
-        assert into.setdefault(config.out, config) == config, f"two different runs into {config.out}"
+        assert by_folder.setdefault(config.out, config) == config, f"two different runs into {config.out}"
 
 
-def test_ablations_are_kept_apart_in_tables() -> None:
-    labels = [words[words.index("--label") + 1] for words in commands(PROTOCOL) if words[0] == "run"]
+def test_ablations_have_distinct_labels() -> None:
+    labels = [args[args.index("--label") + 1] for args in commands(PROTOCOL) if args[0] == "run"]
     assert len(labels) == len(set(labels)) > 20
 
 
 def test_other_commands_and_their_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     used: dict[str, set[str]] = {}
     for page in PAGES:
-        for words in commands(page):
-            flags = {word.split("=")[0] for word in words if word.startswith("--")}
-            used[words[0]] = used.get(words[0], set()) | flags
+        for args in commands(page):
+            flags = {arg.split("=")[0] for arg in args if arg.startswith("--")}
+            used[args[0]] = used.get(args[0], set()) | flags
     used.pop("run")
     assert {"eval", "metrics", "report", "methods"} <= set(used)
     for command, flags in used.items():
         with pytest.raises(SystemExit) as stop:
             main([command, "--help"])
         assert stop.value.code == 0, command
-        known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
-        assert flags <= known, f"tasso {command}: {sorted(flags - known)}"
+        existing = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+        assert flags <= existing, f"tasso {command}: {sorted(flags - existing)}"
 
 
-def shown(value: Any) -> str:
-    """A default as a YAML file would have it."""
+def as_yaml(value: Any) -> str:
+    """A default as in a YAML file."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(list(value)) if isinstance(value, tuple) else str(value)
@@ -139,7 +139,7 @@ def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixtu
         if default is None:
             assert not any(cell.startswith("`") for cell in cells), f"{name} has no default of its own"
         else:
-            assert f"`{shown(default)}`" in cells, f"docs/guide: default of {name} is {shown(default)}, not {cells}"
+            assert f"`{as_yaml(default)}`" in cells, f"docs/guide: default of {name} is {as_yaml(default)}, not {cells}"
     # Options of other commands that are not those of a run.
     own: set[str] = set()
     for command in ("sweep", "paper", "data", "classify", "serve", "export", "merge"):
@@ -160,16 +160,20 @@ def test_every_difference_between_paper_and_code_is_documented() -> None:
             assert cell.startswith(f"`{value}`"), (key, cell)
 
 
-def test_tables_name_everything_there_is() -> None:
+def test_tables_are_complete() -> None:
     for page, names in ((README, METHODS), (METHODS_PAGE, METHODS), (TASKS_PAGE, BENCHMARKS)):
         assert {f"`{name}`" for name in names} <= {cells[0] for cells in rows(page)}, page.name
     for name, benchmark in BENCHMARKS.items():
         assert [f"`{name}`", ", ".join(benchmark.tasks)] in [cells[:2] for cells in rows(TASKS_PAGE)], name
-    modules = {path.stem for path in (ROOT / "src" / "tasso").glob("[a-z]*.py")}
-    modules |= {f"{path.name}/" for path in (ROOT / "src" / "tasso").glob("[a-z]*") if path.is_dir()}
-    assert modules <= {cells[0].strip("`") for cells in rows(DESIGN)}
     assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test images" in prose(TASKS_PAGE)
     assert f"{drawn.REFERENCE_IMAGES} reference images" in prose(TASKS_PAGE)
+
+
+def test_the_design_names_every_module() -> None:
+    modules = {path.stem for path in (ROOT / "src" / "tasso").glob("[a-z]*.py")}
+    modules |= {f"{path.name}/" for path in (ROOT / "src" / "tasso").glob("[a-z]*/")}
+    in_tables = {name for cells in rows(DESIGN) for name in re.findall(r"`([\w/]+)`", cells[0])}
+    assert not modules - in_tables
 
 
 def test_the_two_commands() -> None:
@@ -197,7 +201,7 @@ def test_python_examples_use_options_that_exist() -> None:
 
 @pytest.fixture
 def anchor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example's file as the module it says it is; the table of methods is as before afterwards."""
+    """The example as a module; the table of methods is restored afterwards."""
     file = tmp_path / "anchor.py"
     file.write_text(blocks(ADDING, "python")[0], encoding="utf-8")
     spec = importlib.util.spec_from_file_location("tasso.methods.anchor", file)
@@ -205,32 +209,32 @@ def anchor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "tasso.methods.anchor", module)
-    monkeypatch.setitem(METHODS, "anchor", Tasso)  # whatever is put there is taken out again
+    monkeypatch.setitem(METHODS, "anchor", Tasso)  # so that it is removed again
     spec.loader.exec_module(module)
     return module
 
 
 def test_worked_example_learns_and_its_own_test_passes(anchor: ModuleType, quick: dict[str, Any]) -> None:
     assert METHODS["anchor"] is anchor.Anchor
-    moved = []
+    shifts = []
     for stiffness in (0.0, 1e3):
         out = f"{quick['out']}-{stiffness}"
         results = learn(from_dict({**quick, "method": {"name": "anchor", "stiffness": stiffness}, "out": out}))
         assert results["finished"]
-        moved.append(shift(out, quick))
-    assert 0 < moved[1] < moved[0], "the spring holds nothing back"
+        shifts.append(shift(out, quick))
+    assert 0 < shifts[1] < shifts[0], "the penalty has no effect"
     names: dict[str, Any] = {}
     exec(blocks(ADDING, "python")[1], names)
     tests = [value for name, value in names.items() if name.startswith("test_")]
     assert len(tests) == 1
     tests[0]()
-    [words] = commands(ADDING, "text")
-    _, method = resolve(parse_run_config("tasso run", words[1:]))
+    [args] = commands(ADDING, "text")
+    _, method = resolve(parse_run_config("tasso run", args[1:]))
     assert method.hyper_parameters() == {"name": "anchor", "stiffness": 0.5}
 
 
 def shift(out: str, quick: dict[str, Any]) -> float:
-    """How far a run's last checkpoint is from the model it started with."""
+    """Squared distance between the weights of a run's last checkpoint and those it started with."""
     from tasso.models.loading import load_clip
     from tasso.training.tensor_files import read_tensors
 
@@ -251,8 +255,8 @@ def test_results_keys_are_documented(quick: dict[str, Any]) -> None:
 
 
 def test_speeds_in_the_documents_are_those_measured() -> None:
-    """Each figure of the tables of ratios stands in what `tasso bench` wrote."""
-    measured = json.loads((ROOT / "results" / "bench.json").read_text())
+    """Every number in the tables of speeds is in the output of `tasso bench`."""
+    measured = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "bench").glob("*.json")}
     step, nano, images = (measured[f"h200-{name}"] for name in ("step", "nano-step", "images"))
     evaluation, minutes = measured["h200-eval"], whole_minutes(step, measured["h200-eval"])
     expected = {
@@ -296,7 +300,7 @@ def test_speeds_in_the_documents_are_those_measured() -> None:
 
 
 def whole_minutes(step: dict[str, Any], evaluation: dict[str, Any]) -> float:
-    """As `tasso bench run` adds them up."""
+    """The estimate of `tasso bench run`."""
     steps = sum(planned_steps("code", data_set.train, step["batch"][0]) for data_set in MTIL_DATA_SETS)
     tests = (len(MTIL_DATA_SETS) + 1) * sum(data_set.test for data_set in MTIL_DATA_SETS)
     seconds = steps * step["seconds_ms"] / 1e3 + tests / evaluation["images_per_second"]

@@ -1,4 +1,4 @@
-"""Every command of README, CONTRIBUTING and the pages beside the guide is run, the walk-throughs among them."""
+"""Every command of README, CONTRIBUTING and the pages outside the guide is run, including the walk-throughs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from documented import GUIDE, NOT_RUN, PAGES, Reader, commands, laid_out, reader
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p) and p not in GUIDE], ids=lambda page: page.stem)
 def test_commands_of_the_page(page: Path, reader: Reader) -> None:  # noqa: F811
-    carried_out = reader.follow(page)
-    assert len(carried_out) == sum(why_not(" ".join(words)) is None for words in commands(page))
+    executed = reader.follow(page)
+    assert len(executed) == sum(why_not(" ".join(args)) is None for args in commands(page))
 
 
-def test_what_is_not_run_is_in_the_pages() -> None:
-    lines = [" ".join(words) for page in PAGES for words in commands(page)]
+def test_exceptions_are_in_the_pages() -> None:
+    lines = [" ".join(args) for page in PAGES for args in commands(page)]
     reasons = {why_not(line) for line in lines}
     assert [pattern for pattern, reason in NOT_RUN.items() if reason not in reasons] == [], "no page has these"
 
@@ -30,6 +30,6 @@ def test_what_is_not_run_is_in_the_pages() -> None:
         ("curl example.org", "neither run nor listed"),
     ],
 )
-def test_a_broken_command_is_noticed(line: str, complaint: str, reader: Reader) -> None:  # noqa: F811
+def test_a_broken_command_fails(line: str, complaint: str, reader: Reader) -> None:  # noqa: F811
     with pytest.raises(AssertionError, match=complaint):
-        reader.type_in(line.split(), "page")
+        reader.execute(line.split(), "page")

@@ -1,4 +1,4 @@
-"""Every command of the guide is run. In a file of its own, so that two processes share the pages."""
+"""Every command of the guide is run. A separate file, so that two processes can share the pages."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from documented import GUIDE, Reader, commands, laid_out, reader, why_not  # noq
 
 @pytest.mark.parametrize("page", [page for page in GUIDE if commands(page)], ids=lambda page: page.stem)
 def test_commands_of_the_guide(page: Path, reader: Reader) -> None:  # noqa: F811
-    carried_out = reader.follow(page)
-    assert len(carried_out) == sum(why_not(" ".join(words)) is None for words in commands(page))
+    executed = reader.follow(page)
+    assert len(executed) == sum(why_not(" ".join(args)) is None for args in commands(page))

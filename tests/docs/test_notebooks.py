@@ -17,21 +17,21 @@ NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_notebook_runs(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {"IPYTHONDIR": str(tmp_path), "TMPDIR": str(tmp_path)}
-    for name, value in few_images(TASSO_NOTEBOOK_QUICK="1", **places).items():
+    folders = {"IPYTHONDIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    for name, value in few_images(TASSO_NOTEBOOK_QUICK="1", **folders).items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
-    assert notebook.cells[0].cell_type == "markdown", "it says what it is about"
+    assert notebook.cells[0].cell_type == "markdown", "no introduction"
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(code) > 4
-    assert sum(bool(cell.outputs) for cell in code) > 2, "it shows what comes out"
+    assert sum(bool(cell.outputs) for cell in code) > 2, "hardly any output"
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
-def test_no_outputs_are_kept(file: Path) -> None:
-    """Outputs would be of somebody's machine, and would be another file with each run."""
+def test_no_outputs_are_committed(file: Path) -> None:
+    """Outputs depend on the machine and change with every run."""
     code = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
     assert not [cell for cell in code if cell.outputs or cell.execution_count]
 

@@ -1,4 +1,4 @@
-"""The site of docs/ is built without a complaint, asks nothing of the network and can be read from files."""
+"""The site of docs/ builds without warnings, needs no network and can be opened from disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCS = ROOT / "docs"
 
 
 def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    """mkdocs in a process of its own, as `make docs` does it."""
+    """mkdocs in a process of its own, as in `make docs`."""
     command = [
         sys.executable,
         "-m",
@@ -47,7 +47,7 @@ def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 
 def small_site(folder: Path, pages: list[str]) -> Path:
-    """The site's own settings for other pages, without what these do not use."""
+    """The site's settings for other pages, without plugins."""
     settings = {
         "INHERIT": str(ROOT / "mkdocs.yml"), "docs_dir": "docs", "hooks": [str(Path(hooks.__file__))],
         "nav": pages, "plugins": [], "extra_css": [], "extra": {"polyfills": []},
@@ -64,7 +64,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_page_is_there_and_asks_nothing_of_other_hosts(site: Path) -> None:
+def test_every_page_is_built_and_loads_nothing_from_other_hosts(site: Path) -> None:
     pages = {page.relative_to(DOCS).with_suffix(".html").as_posix() for page in DOCS.rglob("*.md")}
     built = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
     assert pages | {"contributing.html", "changelog.html", "measured.html", "nano.html"} <= built
@@ -72,8 +72,8 @@ def test_every_page_is_there_and_asks_nothing_of_other_hosts(site: Path) -> None
         text = (site / page).read_text(encoding="utf-8")
         fetched = re.findall(r'<(?:script|img|iframe|link)\b[^>]*?(?:src|href)="([^"]+)"', text)
         assert not [address for address in fetched if re.match(r"(https?:)?//", address)], page
-        assert "arithmatex" not in text, f"{page}: a formula was left as it stood"
-        # Lists and tables that were taken for text. Nested lists need four spaces here.
+        assert "arithmatex" not in text, f"{page}: a formula was not converted"
+        # Lists and tables that were parsed as text. Nested lists need four spaces.
         assert not re.search(r"<p>(?:(?!</p>).)*?\n\s*(?:[-*] |\d+\. |\| )", text, re.S), page
 
 
@@ -93,7 +93,7 @@ def test_all_pages_are_in_the_menu(site: Path) -> None:
         ("$$\\nonsense{x}$$", ["no MathML for \\nonsense"]),
     ],
 )
-def test_what_is_broken_ends_the_build(page: str, complaints: list[str], tmp_path: Path) -> None:
+def test_broken_links_and_formulas_end_the_build(page: str, complaints: list[str], tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n{page}\n")
     done = build(small_site(tmp_path, ["index.md"]), tmp_path / "out")
@@ -118,7 +118,7 @@ def test_reports_are_built_from_the_results(site: Path) -> None:
     assert 'href="results/mtil-mini/index.html"' in menu
 
 
-def test_links_of_pages_that_lie_elsewhere() -> None:
+def test_links_of_pages_outside_docs() -> None:
     follow = hooks.with_site_links
     assert follow("[a](docs/design.md#words)", ROOT / "CONTRIBUTING.md", "contributing.md") == "[a](design.md#words)"
     outside = follow(
@@ -142,24 +142,22 @@ def test_links_of_pages_that_lie_elsewhere() -> None:
 # -- the methods' pages ------------------------------------------------------------------------------------------
 
 
-def test_figures_are_what_is_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_figures_are_up_to_date(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     draw_method_figures.main(["--check"])
     assert set(draw_method_figures.DRAWINGS) == set(METHODS)
     monkeypatch.setattr(draw_method_figures, "FIGURES", tmp_path)
-    with pytest.raises(SystemExit, match="is not what is drawn"):
+    with pytest.raises(SystemExit, match="is out of date"):
         draw_method_figures.main(["--check"])
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_methods_page(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # AlexNet, if it is there, changes what MoE-Adapters costs
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # cached AlexNet weights change the cost of MoE-Adapters
     text = (DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.M) == [
         "The loss", "What is trained and stored", "Options", "Cost", "Paper and code", "Run it", "Source",
     ]  # fmt: skip
-    assert re.search(rf"!\[[^\]]{{40,}}\]\(figures/{name}\.svg\)", text), (
-        "a figure with words for those who cannot see it"
-    )
+    assert re.search(rf"!\[[^\]]{{40,}}\]\(figures/{name}\.svg\)", text), "a figure with alternative text"
     assert re.search(r"^\$\$.+\$\$$", text, re.M)
     assert re.search(rf"^tasso run --benchmark atlas .*--method {name} ", text, re.M)
     options = {field.replace("_", "-") for field in describe(name)["options"]}
@@ -171,11 +169,11 @@ def test_a_methods_page(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert not [figure for figure in figures if figure not in counted], counted
 
 
-# -- what a reader sees ------------------------------------------------------------------------------------------
+# -- in the browser ----------------------------------------------------------------------------------------------
 
 
 class Reader:
-    """Someone who opens the site's files."""
+    """Opens the site's files in a browser."""
 
     def __init__(self, browser: Any, site: Path) -> None:
         self.browser, self.site = browser, site
@@ -194,24 +192,24 @@ def reader(browser: Any, site: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("page", ["index.html", "methods/tasso.html", "methods/gift.html", "api.html", "measured.html"])
-def test_pages_load_only_files_and_complain_of_nothing(reader: Reader, page: str) -> None:
+def test_pages_load_only_files_and_log_no_errors(reader: Reader, page: str) -> None:
     reader.browser.execute_cdp_cmd("Network.enable", {})
     reader.browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["http://*", "https://*", "ws://*", "wss://*"]})
     try:
         reader.open(page)
-        asked = "return performance.getEntriesByType('resource').map((entry) => entry.name)"
-        assert [address for address in reader.run(asked) if not address.startswith("file:")] == []
+        requests = "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+        assert [address for address in reader.run(requests) if not address.startswith("file:")] == []
         assert reader.browser.get_log("browser") == []
-        # Had it asked, the browser would say so.
+        # A request to another host would be listed.
         reader.browser.execute_async_script(
             "const image = new Image(); image.onerror = () => arguments[0](); image.src = 'https://host.invalid/x'"
         )
-        assert reader.run(asked)[-1] == "https://host.invalid/x"
+        assert reader.run(requests)[-1] == "https://host.invalid/x"
     finally:
         reader.browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
 
 
-def test_formulas_are_drawn(reader: Reader) -> None:
+def test_formulas_are_rendered(reader: Reader) -> None:
     for name in METHODS:
         reader.open(f"methods/{name}.html")
         heights = reader.run(
@@ -222,7 +220,7 @@ def test_formulas_are_drawn(reader: Reader) -> None:
         assert min(heights) > 10, name
         assert "$" not in reader.run("return document.querySelector('article').innerText"), name
     reader.open("methods/tasso.html")
-    # A fraction that is drawn as one is higher than a line of text.
+    # A rendered fraction is higher than a line of text.
     assert reader.run("return document.querySelector('mfrac').getBoundingClientRect().height") > 25
 
 

@@ -1,1 +1,1 @@
-"""How mkdocs makes the site of docs/."""
+"""How mkdocs builds the site from docs/."""

@@ -39,7 +39,7 @@ WHOLE, RENAMED = "index.html", "page.html"
 FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"\[(?P<words>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 MARKER = re.compile(r"^<!-- .*? -->$", re.M)
-# A list or table right below a line of text: viewers of repositories begin it there, Python-Markdown does not.
+# A list or table right below a line of text: GitHub starts it there, Python-Markdown needs an empty line.
 CROWDED = re.compile(r"^(?![-*|>#\s]|\d+\. )(.+\n)(?=[-*] |1\. |\|)", re.M)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 DRAWING = re.compile(r'<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*figures/[\w-]+\.svg)" ?/?>')
@@ -86,12 +86,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def spaced(text: str) -> str:
-    """Room above lists and tables, and no markers of programs."""
+    """Add empty lines above lists and tables, and remove the markers of generated tables."""
     return CROWDED.sub(r"\1\n", MARKER.sub("", text))
 
 
 def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str:
-    """The text of the page that lies at `source` and is `uri` in the site, with links that lead somewhere there."""
+    """The text of the page at `source`, which is `uri` in the site, with links rewritten for the site."""
 
     def follow(link: re.Match[str]) -> str:
         words, target = link["words"], link["target"]
@@ -109,7 +109,7 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
             found = INSTEAD.get(place.relative_to(ROOT).as_posix())
         else:
             raise PluginError(f"{uri}: {target} leads out of the repository")
-        if found is None:  # a file that is no page: say which
+        if found is None:  # a file that is not part of the site: show its path
             name = place.relative_to(ROOT).as_posix()
             return f"`{name}`" if words.strip("`") == name else f"{words} (`{name}`)"
         return f"[{words}]({os.path.relpath(found, Path(uri).parent)}{hash_sign}{anchor})"
@@ -118,13 +118,13 @@ def with_site_links(text: str, source: Path, uri: str, docs: Path = DOCS) -> str
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Formulas and drawings."""
+    """Insert formulas and figures."""
     html = FORMULA.sub(lambda found: formula(found[2], found[1] == "div", page.file.src_uri), html)
     return DRAWING.sub(lambda found: drawing(found["alt"], Path(page.file.src_uri).parent / found["src"]), html)
 
 
 def formula(text: str, block: bool, where: str) -> str:
-    """TeX as MathML. A word of TeX that the converter does not know ends the build."""
+    """TeX as MathML. A command that the converter does not know ends the build."""
     tex = unescape(text).strip()
     mathml: str = convert(tex, display="block" if block else "inline")
     if unknown := re.search(r">(\\[A-Za-z]+)", mathml):
@@ -133,14 +133,9 @@ def formula(text: str, block: bool, where: str) -> str:
 
 
 def drawing(alt: str, uri: Path) -> str:
-    """A drawing as part of the page: its dark colours are those of the site's dark scheme, not of the system's."""
+    """A figure as part of the page: its dark colours belong to the site's dark scheme, not to the system's."""
     svg = (DOCS / os.path.normpath(uri)).read_text(encoding="utf-8")
     name = uri.stem
     svg = re.sub(r"<svg ", f'<svg id="drawing-{name}" aria-hidden="true" ', svg, count=1)
-    svg = re.sub(
-        r"@media \(prefers-color-scheme: dark\) \{ svg (\{.*?\}) \}",
-        rf"[data-md-color-scheme=slate] #drawing-{name} \1",
-        svg,
-    )
-    svg = svg.replace("svg { ", f"#drawing-{name} {{ ", 1)
+    svg = svg.replace("@media (prefers-color-scheme: dark)", f"[data-md-color-scheme=slate] #drawing-{name}")
     return f'<figure class="drawing" role="img" aria-label="{alt}">{svg}</figure>'

@@ -107,6 +107,6 @@ def data_pack(args: list[str]) -> None:
         print(f"{config.benchmark}: its images are drawn by code, there is nothing to pack")
         return
     width = max(len(report.name) for report in packs.reports)
-    print(f"{'set':{width}}  images  left out           bytes  seconds")
+    print(f"{'set':{width}}    images  left out           bytes  seconds")
     for r in packs.reports:
         print(f"{r.name:{width}}  {r.images:8}  {r.left_out:8}  {r.bytes:14}  {r.seconds:7.1f}")
