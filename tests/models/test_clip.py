@@ -12,8 +12,10 @@ from safetensors.torch import save_file
 
 from tasso.config import read_templates
 from tasso.errors import ConfigError, ModelError
-from tasso.models.clip import Clip
+from tasso.models.clip import Clip, cast_weights, encode
 from tasso.models.loading import load_clip
+from tasso.models.towers import embed_images
+from tasso.training.engine import cpu_has_bfloat16
 
 NAMES = ("cat", "a dog with spots", "tram")
 
@@ -196,3 +198,12 @@ def test_state_of_another_model_is_refused(tiny_clip: Clip) -> None:
         tiny_clip.load_state({"visual.nope": torch.zeros(1)}, "file")
     with pytest.raises(ModelError, match=r"has shape \(1,\) instead of"):
         tiny_clip.load_state({"visual.proj": torch.zeros(1)}, "file")
+
+
+@pytest.mark.skipif(not cpu_has_bfloat16(), reason="no bfloat16 products on this CPU")
+def test_a_frozen_tower_with_cast_weights_gives_the_same_embeddings(tiny_clip: Clip) -> None:
+    tower, pixels = tiny_clip.visual, torch.randn(2, 3, 16, 16)
+    before = encode(embed_images, tower, pixels, torch.bfloat16)
+    cast_weights(tower, torch.bfloat16)
+    assert {tower.conv1.weight.dtype, tower.ln_pre.weight.dtype} == {torch.bfloat16, torch.float32}  # type: ignore[union-attr]
+    assert torch.equal(encode(embed_images, tower, pixels, torch.bfloat16), before)

@@ -327,7 +327,6 @@ def test_many_runs_stay_readable(browser: Any, tmp_path: Path) -> None:
 def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of an evaluation with two methods on S1 and S2, and nothing else."""
     from tasso.experiments.record import make_record
-
     from tasso.report.paper.evaluation import read_evaluation
     from tasso.report.paper.report import write_evaluation
 

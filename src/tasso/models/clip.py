@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from tasso.data.images.transforms import Preprocess
 from tasso.distributed import SINGLE_PROCESS
 from tasso.errors import ModelError
-from tasso.models.mixed_precision import Forward, autocast_forward, cast_weights
 from tasso.models.towers import embed_images, embed_tokens, without_padding
 
 TEXT_CHUNK = 512
+
+Forward = Callable[[nn.Module, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,17 @@ def encode(
 ) -> Tensor:
     """Run a tower in the given precision; returns unit embeddings in float32, (N, D)."""
     run: Forward = compiled_once(forward) if compiled else forward
-    features = run(module, inputs) if precision == torch.float32 else autocast_forward(run, module, inputs, precision)
+    with torch.autocast(inputs.device.type, dtype=precision, enabled=precision != torch.float32):
+        features = run(module, inputs)
     return F.normalize(features.float(), dim=-1)
+
+
+def cast_weights(module: nn.Module, dtype: torch.dtype) -> None:
+    """Cast in place the weights that autocast would cast: for modules that are never trained."""
+    for layer in module.modules():
+        if isinstance(layer, (nn.Linear, nn.Conv2d, nn.MultiheadAttention)):
+            for weight in layer.parameters(recurse=False):
+                weight.data = weight.data.to(dtype)
 
 
 def check_finite(state: Mapping[str, Tensor], where: str) -> None:
