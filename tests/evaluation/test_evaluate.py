@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from tasso.data import load_sequence
 from tasso.data.catalogue import first_of_each
 from tasso.evaluation.accuracy import accuracy_rows
 from tasso.models.clip import Clip
-from tasso.models.inference import Inference
+from tasso.models.inference import Embedded, Inference
 
 
 def test_rows_of_both_settings_are_exact_and_each_image_is_embedded_once() -> None:
@@ -66,3 +66,17 @@ def test_fewer_test_images_and_all_training_images(quick: dict[str, Any]) -> Non
         assert after.test.keys == before.test.keys[:6], "labels cycle through the classes in these sets"
         assert np.bincount(after.test.labels).tolist() == [2, 2, 2]
         assert after.train.keys == before.train.keys
+
+
+class TurnedTexts(Inference):
+    """A text-side adapter: every class embedding is turned into its opposite."""
+
+    def class_embeddings(self, names: Sequence[str], templates: Sequence[str]) -> Tensor:
+        return -super().class_embeddings(names, templates)
+
+
+def test_a_text_side_adapter_overrides_one_function() -> None:
+    inference = TurnedTexts(cast(Clip, AxisClip()))
+    scores = inference.scores(Embedded(torch.stack([x, u])), [["x", "y"], ["u"]], ["{}"])
+    assert scores.tolist() == [[-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]
+    assert torch.equal(cast(Tensor, inference.texts(["x"], ["{}"])), -x[None])

@@ -17,7 +17,7 @@ from tasso.data.images import ImageBatch
 from tasso.distributed import SINGLE_PROCESS
 from tasso.methods import Batch
 from tasso.methods.losses import cross_entropy, distance, geodesic_distance, squared_l2
-from tasso.methods.subspace import inside, orthonormal, outside, spanning
+from tasso.methods.subspace import orthogonal_component, orthonormal, principal_basis, subspace_coordinates
 from tasso.methods.tasso import Projector, Tasso
 from tasso.models.clip import Clip
 
@@ -203,11 +203,11 @@ def test_projector_is_orthonormal_and_divides_by_pythagoras(seed: int, d: int, s
     f = torch.randn(5, d, dtype=torch.float64, generator=generator)
     U = orthonormal(A)
     torch.testing.assert_close(U.mT @ U, torch.eye(r, dtype=torch.float64))
-    parallel, perpendicular = inside(f, U) @ U.mT, outside(f, U)
+    parallel, perpendicular = subspace_coordinates(f, U) @ U.mT, orthogonal_component(f, U)
     torch.testing.assert_close(parallel + perpendicular, f)
     torch.testing.assert_close(parallel.square().sum(-1) + perpendicular.square().sum(-1), f.square().sum(-1))
-    torch.testing.assert_close(inside(perpendicular, U), torch.zeros(5, r, dtype=torch.float64))
-    torch.testing.assert_close(inside(f, U).norm(dim=-1), parallel.norm(dim=-1))
+    torch.testing.assert_close(subspace_coordinates(perpendicular, U), torch.zeros(5, r, dtype=torch.float64))
+    torch.testing.assert_close(subspace_coordinates(f, U).norm(dim=-1), parallel.norm(dim=-1))
 
 
 @settings(deadline=None, max_examples=25)
@@ -219,14 +219,14 @@ def test_columns_that_span_vectors(seed: int, d: int, rank: int, n: int, twice: 
     vectors = nn.functional.normalize(torch.randn(n, d, generator=generator, dtype=torch.float64), dim=-1)
     vectors = torch.cat([vectors, vectors]) if twice else vectors  # dependent ones are no directions of their own
     drawn = torch.randn(d, rank, generator=generator, dtype=torch.float64)
-    U = spanning(vectors, drawn)
+    U = principal_basis(vectors, drawn)
     torch.testing.assert_close(U.mT @ U, torch.eye(rank, dtype=torch.float64), rtol=0, atol=1e-9)
     values = torch.linalg.svdvals(vectors)
-    missed = float(outside(vectors, U).square().sum())
+    missed = float(orthogonal_component(vectors, U).square().sum())
     assert missed == pytest.approx(float(values[rank:].square().sum()), abs=1e-8)
     kept = min(n, d, rank)
     if kept < rank:  # what was drawn lies in the span of the texts and the columns that are filled up
-        assert float(outside(drawn[:, kept:].mT, U).abs().max()) < 1e-9
+        assert float(orthogonal_component(drawn[:, kept:].mT, U).abs().max()) < 1e-9
 
 
 def test_columns_that_span_float32_vectors_ignore_rounding() -> None:
@@ -234,7 +234,7 @@ def test_columns_that_span_float32_vectors_ignore_rounding() -> None:
     base = nn.functional.normalize(torch.randn(3, 24, generator=generator), dim=-1)
     twice = torch.cat([base, nn.functional.normalize(1.0001 * base, dim=-1)])
     drawn = torch.randn(24, 6, generator=generator)
-    one, other = spanning(base, drawn), spanning(twice, drawn)
+    one, other = principal_basis(base, drawn), principal_basis(twice, drawn)
     torch.testing.assert_close(one @ one.mT, other @ other.mT, rtol=0, atol=1e-5)
     assert one.dtype == torch.float32
 

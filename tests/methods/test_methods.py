@@ -22,7 +22,7 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError, RunError, TassoError
 from tasso.methods import METHODS, build_method
 from tasso.methods.describe import cost_in_words, describe
-from tasso.methods.subspace import orthonormal, outside
+from tasso.methods.subspace import orthogonal_component, orthonormal
 from tasso.methods.tasso import Tasso
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
@@ -361,7 +361,7 @@ def test_projector_may_start_from_the_class_texts(quick: dict[str, Any]) -> None
     texts = learners["texts"].method.class_embeddings
     assert len(texts) == 3  # so three columns are filled up
     U = orthonormal(A)
-    torch.testing.assert_close(outside(texts, U), torch.zeros_like(texts), rtol=0, atol=1e-5)
+    torch.testing.assert_close(orthogonal_component(texts, U), torch.zeros_like(texts), rtol=0, atol=1e-5)
     torch.testing.assert_close(A.norm(dim=0), torch.full((6,), 0.02 * 24**0.5))
     assert float(usual.norm(dim=0).mean()) == pytest.approx(float(A.norm(dim=0).mean()), rel=0.3)
     again = learner_for(quick, method=methods["texts"])
@@ -370,7 +370,9 @@ def test_projector_may_start_from_the_class_texts(quick: dict[str, Any]) -> None
     other = learner_for(quick, method={**methods["texts"], "rank": 2})  # fewer columns than classes
     other.begin(0)
     values = torch.linalg.svdvals(texts.double())
-    missed = outside(texts.double(), orthonormal(other.method.projector.A.detach().double())).square().sum()
+    missed = (
+        orthogonal_component(texts.double(), orthonormal(other.method.projector.A.detach().double())).square().sum()
+    )
     assert float(missed) == pytest.approx(float(values[2:].square().sum()), abs=1e-6)
 
 

@@ -15,7 +15,7 @@ from tasso.report.colours import MARKERS, colour, mark_outlines
 from tasso.report.figures import draw, figures, style
 from tasso.report.figures.draw import legend_columns
 from tasso.report.figures.svg import panels
-from tasso.report.figures.write import rivals
+from tasso.report.figures.write import compared_pair
 from tasso.report.frame import COLUMNS, compare
 
 
@@ -68,9 +68,9 @@ def test_tasso_meets_the_best_of_the_others(tmp_path: Path) -> None:
     worst = results("worst", 1, shift=30.0) | {"method": "tasso", "alignment": alignment()}
     for number, expected in ((3, ["TASSO", "SnD"]), (2, ["SnD", "fine-tuning"])):
         (comparison,) = compare(write_runs(tmp_path / f"{number}", contents[:number]))
-        assert rivals(comparison) == expected
+        assert compared_pair(comparison) == expected
     (comparison,) = compare(write_runs(tmp_path / "worst", [*contents[:2], worst]))
-    assert rivals(comparison) == ["worst", "SnD"], "TASSO is shown though it is not among the best two"
+    assert compared_pair(comparison) == ["worst", "SnD"], "TASSO is shown though it is not among the best two"
 
 
 @pytest.mark.parametrize(

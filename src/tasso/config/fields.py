@@ -28,9 +28,9 @@ class Option:
         scope: group in `--help` and in the docs.
         ge, gt, le, lt: range of a number: at least, above, at most, below.
         allow_inf: may a number be infinite?
-        identity: does it make a run another one? If not, it may change when a run is resumed. `given`: only whether
-            it is given counts, not the path.
-        content: is the content of the file or folder it names part of the run? Its path is not, then.
+        identity: part of the run's identity: resuming with another value is an error. `given`: only whether it is
+            given counts, not the path.
+        content: the option names a file or folder; the run is identified by its content, not by its path.
         commands: those that take this option.
     """
 
@@ -56,7 +56,7 @@ class Option:
             (lt is None or value < lt, f"must be below {_number(lt)}"),
         ]
         broken = next((rule for holds, rule in rules if not holds), None)
-        # A whole number's upper bound is so large that only the broken one is worth telling.
+        # The upper bound of a whole number is large: report only the violated bound.
         return f"must lie in {self.interval}" if broken and self.interval and not whole else broken
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 from tasso.errors import ConfigError
 from tasso.files import read_yaml
 
-Place = dict[str, Any]
+TaskSpec = dict[str, Any]
 
 HUB = "hf:"
 FILES = ("names", "template", "images")  # beside `from`, these may be paths
@@ -25,7 +25,7 @@ ROTATION = re.compile(r"[Ss]\d+")
 HOW = "expected NAME=PLACE (a folder, a table, shards or hf:DATASET), or a .yaml file of them"
 
 
-def parse_tasks(value: Any) -> list[Place]:
+def parse_tasks(value: Any) -> list[TaskSpec]:
     """Own tasks from arguments, a mapping of names to places, or a list of either.
 
     Raises:
@@ -34,7 +34,7 @@ def parse_tasks(value: Any) -> list[Place]:
     places = _parsed(value, Path())
     if not places:
         raise ConfigError(f"tasks: none given; {HOW}")
-    by_name: dict[str, Place] = {}
+    by_name: dict[str, TaskSpec] = {}
     for place in places:
         # Checkpoint files have the names of tasks, and some file systems ignore case.
         name = place["name"].casefold()
@@ -47,12 +47,12 @@ def parse_tasks(value: Any) -> list[Place]:
     return places
 
 
-def absolute(places: Sequence[Place]) -> list[Place]:
+def absolute(places: Sequence[TaskSpec]) -> list[TaskSpec]:
     """The same with absolute paths: the run may be resumed from another folder."""
     return [_moved(place, Path.cwd()) for place in places]
 
 
-def without_folders(places: Sequence[Place]) -> list[Place]:
+def without_folders(places: Sequence[TaskSpec]) -> list[TaskSpec]:
     """The same with the last part of each path, which does not depend on the machine."""
     return [
         {key: PurePath(value).name if _is_path(key, value) else value for key, value in place.items()}
@@ -70,7 +70,7 @@ def names_catalogue(source: str) -> bool:
     return bool(re.fullmatch(r"[a-z][a-z-]+:[\w.-]+", source)) and not source.startswith(HUB)
 
 
-def _parsed(value: Any, base: Path) -> list[Place]:
+def _parsed(value: Any, base: Path) -> list[TaskSpec]:
     if isinstance(value, Path):
         value = str(value)
     if isinstance(value, str):
@@ -84,7 +84,7 @@ def _parsed(value: Any, base: Path) -> list[Place]:
     raise ConfigError(f"tasks: {HOW}, not {value!r}")
 
 
-def _argument(arg: str, base: Path) -> list[Place]:
+def _argument(arg: str, base: Path) -> list[TaskSpec]:
     """`name=place`, a YAML file of tasks, or a place alone, whose name is that of its folder or file."""
     name, sign, place = arg.partition("=")
     if sign and (NAME.fullmatch(name) or not re.search(r"[/\\]", name)):
@@ -95,7 +95,7 @@ def _argument(arg: str, base: Path) -> list[Place]:
     return [_place(Path(arg.removeprefix(HUB).rstrip("/")).name.split(".")[0], arg, base)]
 
 
-def _place(name: Any, value: Any, base: Path) -> Place:
+def _place(name: Any, value: Any, base: Path) -> TaskSpec:
     if not isinstance(name, str) or not NAME.fullmatch(name) or ROTATION.fullmatch(name):
         raise ConfigError(
             f"tasks: {name!r} cannot be the name of a task: letters, digits, _ . + and -, 64 at most, and not S1, S2 …"
@@ -104,7 +104,7 @@ def _place(name: Any, value: Any, base: Path) -> Place:
         value = {"from": str(value)}
     if not isinstance(value, Mapping):
         raise ConfigError(f"tasks: {name}: expected a place, or a mapping with 'from', not {value!r}")
-    place: Place = {"name": name, **{key: v for key, v in value.items() if key != "name" and v is not None}}
+    place: TaskSpec = {"name": name, **{key: v for key, v in value.items() if key != "name" and v is not None}}
     if unknown := sorted(set(place) - set(KEYS), key=str):
         raise ConfigError(f"tasks: {name}: unknown key {unknown[0]!r}. Keys: {', '.join(KEYS[1:])}")
     for key in ("from", *FILES, "subset"):
@@ -128,7 +128,7 @@ def _texts(values: Any) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _moved(place: Place, base: Path) -> Place:
+def _moved(place: TaskSpec, base: Path) -> TaskSpec:
     """Relative paths are relative to `base`."""
     moved = dict(place)
     for key, text in place.items():

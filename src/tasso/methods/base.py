@@ -55,7 +55,7 @@ class TaskInfo:
         templates: prompts with `{}` for a class name.
         seed: the run's seed.
         steps: number of optimiser steps.
-        train: its training images.
+        train: its training images, without labels; `tasks[-1].train.labels` has these, in the same order.
         read: reads other images; the second argument names them on the progress bar.
         tasks: all tasks up to and including this one, in order.
     """
@@ -248,7 +248,10 @@ class Method:
     # -- run and task ----------------------------------------------------------------------------------------
 
     def attach(self, clip: Clip) -> None:
-        """Called first, with the pretrained model. Persistent state is made here."""
+        """Called first, with the pretrained model. Persistent state is made here.
+
+        Draw random numbers in `begin_task`, not here: only there the generator is seeded by run and task.
+        """
         self.clip = clip
         self.state = None
         self.teacher_encoders = {}
@@ -272,9 +275,9 @@ class Method:
     def begin_task(self, task: TaskInfo) -> None:
         """Prepare a task: the model is as the previous task left it.
 
-        Sets `task`, `scale` (the factor on cosines), `class_embeddings` (C, D) of the model as it is now (the
-        teacher's if the text tower is trained, else also the student's), `class_tokens` and the previous model's
-        encoder, if that teaches.
+        Sets `task`, `scale` (the factor on cosines), `class_tokens` (C × T, L) of the prompts, and the encoder of the
+        previous model if it is a teacher. Sets `class_embeddings` (C, D), computed once at the start of the task: if
+        the text tower is trained they are the teacher's, and `class_texts()` has the student's.
         """
         self.task = task
         self.scale = self.clip.logit_scale
@@ -309,7 +312,10 @@ class Method:
         """Called after every optimiser step, outside of a captured CUDA graph."""
 
     def end_task(self) -> None:
-        """Finish a task: the model and `state` as this leaves them are saved, evaluated and passed on."""
+        """Finish a task: the model and `state` as this leaves them are saved, evaluated and passed on.
+
+        The model is in evaluation mode and all its parameters have `requires_grad` False by then.
+        """
         self.teacher_encoders.pop("previous", None)
 
     def release_images(self) -> None:

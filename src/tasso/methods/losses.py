@@ -47,7 +47,7 @@ def squared_l2(x: Tensor, y: Tensor) -> Tensor:
 
 
 def distance(x: Tensor, y: Tensor, kind: Distance, angle: Angle = "clamped") -> Tensor:
-    """The distillation distance of that name; `none` is zero."""
+    """The distillation distance of that name between the rows of x and y, (B, D) each: a scalar; `none` is zero."""
     if kind == "none":
         return x.new_zeros(())
     return squared_l2(x, y) if kind == "l2" else geodesic_distance(x, y, angle)

@@ -29,7 +29,7 @@ def orthonormal(A: Tensor, how: Orthonormalisation = "auto", fix_signs: bool = T
     return Q * torch.where(R.diagonal().detach() < 0, -1.0, 1.0).to(Q.dtype)
 
 
-def spanning(vectors: Tensor, drawn: Tensor) -> Tensor:
+def principal_basis(vectors: Tensor, drawn: Tensor) -> Tensor:
     """Orthonormal columns (D, r) that span as much of the vectors (N, D) as r columns can.
 
     First come their right singular vectors, the largest singular value first, as far as the vectors are linearly
@@ -45,11 +45,11 @@ def spanning(vectors: Tensor, drawn: Tensor) -> Tensor:
     return columns.to(drawn.dtype)
 
 
-def inside(features: Tensor, U: Tensor) -> Tensor:
+def subspace_coordinates(features: Tensor, U: Tensor) -> Tensor:
     """Coordinates Uᵀf (B, r) of features (B, D) in the subspace: lengths and angles of the projection UUᵀf."""
     return features @ U
 
 
-def outside(features: Tensor, U: Tensor) -> Tensor:
+def orthogonal_component(features: Tensor, U: Tensor) -> Tensor:
     """The rest f − UUᵀf (B, D) of features (B, D) outside the subspace."""
     return features - (features @ U) @ U.mT

@@ -17,7 +17,13 @@ from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, TaskInfo, Teacher, cosine
 from tasso.methods.losses import Angle, Distance, cross_entropy, distance
 from tasso.methods.registry import register
-from tasso.methods.subspace import Orthonormalisation, inside, orthonormal, outside, spanning
+from tasso.methods.subspace import (
+    Orthonormalisation,
+    orthogonal_component,
+    orthonormal,
+    principal_basis,
+    subspace_coordinates,
+)
 from tasso.models.clip import Clip
 
 
@@ -81,12 +87,12 @@ class Tasso(Method):
         require(self, "optimise", self.optimise == "joint" or self.trains_projector, rule)
 
     @property
-    def distils(self) -> bool:
+    def uses_distillation(self) -> bool:
         """Whether there is any distillation."""
         return self.beta > 0 and {self.kd_parallel, self.kd_perpendicular, self.kd_whole} != {"none"}
 
     @property
-    def divides(self) -> bool:
+    def uses_subspace(self) -> bool:
         """Whether the subspace is used at all."""
         divided = self.beta > 0 and {self.kd_parallel, self.kd_perpendicular} != {"none"}
         return self.alpha > 0 or divided
@@ -94,17 +100,17 @@ class Tasso(Method):
     @property
     def trains_projector(self) -> bool:
         """Whether there is a projector to train."""
-        return self.divides and self.train_projector
+        return self.uses_subspace and self.train_projector
 
     @property
     def teachers(self) -> tuple[Teacher, ...]:
-        return ("previous",) if self.distils else ()
+        return ("previous",) if self.uses_distillation else ()
 
     def image_requests(self) -> tuple[ImageRequest, ...]:
-        return (ImageRequest("reference"),) if self.distils else ()
+        return (ImageRequest("reference"),) if self.uses_distillation else ()
 
     def check(self, clip: Clip) -> None:
-        if self.divides and self.rank >= clip.dim:
+        if self.uses_subspace and self.rank >= clip.dim:
             raise ConfigError(f"method.rank: must be below the embedding's length {clip.dim}, not {self.rank}")
 
     def cost(self, clip: Clip) -> Cost:
@@ -120,7 +126,7 @@ class Tasso(Method):
         A = self.init_std * torch.randn(clip.dim, self.rank, generator=generator)
         if self.projector_init == "texts":
             # As long as the drawn columns are on average, so that a learning rate means the same.
-            A = self.init_std * clip.dim**0.5 * spanning(self.class_embeddings.detach().cpu(), A)
+            A = self.init_std * clip.dim**0.5 * principal_basis(self.class_embeddings.detach().cpu(), A)
         self.state = self.projector = Projector(A.to(clip.device), self.train_projector)
 
     def groups(self) -> list[Group]:
@@ -142,7 +148,7 @@ class Tasso(Method):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         student = teacher = None
-        if self.distils:  # one forward pass of the student over task and reference images
+        if self.uses_distillation:  # one forward pass of the student over task and reference images
             reference = batch.others["reference"].pixels
             pending = self.teacher_encoders["previous"].encode_async(reference)
             features, student = map(self.gather, self.clip.encode_together(batch.task.pixels, reference))
@@ -157,8 +163,13 @@ class Tasso(Method):
     def _terms(
         self, features: Tensor, labels: Tensor, student: Tensor | None, teacher: Tensor | None
     ) -> dict[str, Tensor]:
-        """Losses from features (B, D) of the task's images and (R, D) of the reference images, by both models."""
-        U = orthonormal(self.projector.A, self.orthonormalisation, self.fix_signs) if self.divides else None
+        """Weighted loss terms, each a scalar.
+
+        Args:
+            features: (B, D) of the task's images; labels: (B,).
+            student, teacher: (R, D) of the reference images; None without distillation.
+        """
+        U = orthonormal(self.projector.A, self.orthonormalisation, self.fix_signs) if self.uses_subspace else None
         terms = {"ce": cross_entropy(features, self.class_embeddings, labels, self.scale)}
         if U is not None and self.alpha > 0:
             terms["subspace"] = self.alpha * self._subspace_loss(features, U, labels)
@@ -167,18 +178,24 @@ class Tasso(Method):
         return terms
 
     def _subspace_loss(self, features: Tensor, U: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy of features (B, D) and class embeddings (C, D), both projected onto U (D, r)."""
         if self.subspace_gradient == "projector":
             features = features.detach()
-        texts = inside(self.class_embeddings, U)
-        return cross_entropy(inside(features, U), texts, labels, unwrap(self.subspace_scale))
+        texts = subspace_coordinates(self.class_embeddings, U)
+        return cross_entropy(subspace_coordinates(features, U), texts, labels, unwrap(self.subspace_scale))
 
     def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
+        """Distance of student and teacher, (R, D) each: undivided, inside span(U) and orthogonal to it."""
         angle: Angle = unwrap(self.angle)
         total = distance(student, teacher, self.kd_whole, angle)
         if U is not None:
             U = U if self.kd_trains_projector else U.detach()
-            total = total + distance(inside(student, U), inside(teacher, U), self.kd_parallel, angle)
-            total = total + distance(outside(student, U), outside(teacher, U), self.kd_perpendicular, angle)
+            total = total + distance(
+                subspace_coordinates(student, U), subspace_coordinates(teacher, U), self.kd_parallel, angle
+            )
+            total = total + distance(
+                orthogonal_component(student, U), orthogonal_component(teacher, U), self.kd_perpendicular, angle
+            )
         return total
 
     def end_task(self) -> None:

@@ -96,9 +96,13 @@ class Inference:
             (N, C); the highest score of a row is the prediction.
         """
         pairs = zip(groups, templates_per_group(groups, templates), strict=True)
-        texts = torch.cat([self.clip.class_embeddings(names, own) for names, own in pairs])
+        texts = torch.cat([self.class_embeddings(names, own) for names, own in pairs])
         return images.features @ texts.mT
 
-    def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
-        """Unit embeddings of C classes, (C, D); None if a class has more than one."""
+    def class_embeddings(self, names: Sequence[str], templates: Sequence[str]) -> Tensor:
+        """Unit embeddings of C classes, (C, D). A text-side adapter overrides this, and nothing else."""
         return self.clip.class_embeddings(names, templates)
+
+    def texts(self, names: Sequence[str], templates: Sequence[str]) -> Tensor | None:
+        """Unit embeddings of C classes, (C, D), for distances to images; None if a class has more than one."""
+        return self.class_embeddings(names, templates)

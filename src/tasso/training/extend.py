@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.config import OWN, RunConfig, from_dict, options_of
-from tasso.config.task_specs import Place, parse_tasks
+from tasso.config.task_specs import TaskSpec, parse_tasks
 from tasso.data import BENCHMARKS, TaskSequence, load_sequence
 from tasso.errors import ConfigError, RunError
 from tasso.training.learner import Learner, learn_resolved
@@ -58,12 +58,12 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
             old = {key: old_results[key] for key in ("tasks", "mtil", "mcil", "per_task")}
             folder.write_results({**learner.first_results(), "extends": {"run": run.name, **old}})
 
-    learn_resolved(config, method, load, begin, repeated_by="another --out")
+    learn_resolved(config, method, load, begin, rerun_option="another --out")
     return out
 
 
 def extended_config(
-    folder: RunFolder, results: Mapping[str, Any], new_tasks: list[Place], out: Path, options: Mapping[str, Any]
+    folder: RunFolder, results: Mapping[str, Any], new_tasks: list[TaskSpec], out: Path, options: Mapping[str, Any]
 ) -> RunConfig:
     """The configuration of the finished run with more tasks."""
     config = folder.read_config()

@@ -28,7 +28,7 @@ from tasso.training.loop import TaskLoop
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
 from tasso.training.run_data import RunData, check_data
-from tasso.training.run_folder import RunFolder, same_places
+from tasso.training.run_folder import RunFolder, same_data_paths
 from tasso.training.stopping import stop_signals
 from tasso.training.trackers import Tracking, check_installed, open_tracking
 
@@ -52,21 +52,21 @@ def learn_resolved(
     method: Method,
     load: Callable[[], TaskSequence] | None = None,
     begin: Callable[[Learner], None] = lambda learner: None,
-    repeated_by: str = "--overwrite",
+    rerun_option: str = "--overwrite",
 ) -> dict[str, Any]:
     """As `learn`, for a resolved configuration.
 
     Args:
         load: loads and checks the data; by default what the configuration names.
         begin: called when the run folder is open, before anything is learned.
-        repeated_by: the option that repeats a finished run, for the message.
+        rerun_option: the option that repeats a finished run, for the message.
     """
     distributed = init_distributed(choose_device(config.device))
     if not distributed.is_main:
         log.setLevel(logging.WARNING)
     folder = RunFolder(config.out, writes=distributed.is_main)
     if not config.overwrite and (results := finished_results(folder, config)):
-        log.info("%s is finished already; %s repeats it", config.out, repeated_by)
+        log.info("%s is finished already; %s repeats it", config.out, rerun_option)
         return results
     check_installed(config.track)
     folder.check_usable(config)
@@ -84,7 +84,7 @@ def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | N
     if not folder.config_file.exists():
         return None
     folder.check_same(config)
-    if not same_places(folder.read_config(), config):
+    if not same_data_paths(folder.read_config(), config):
         return None  # the data must be compared with those of the run
     results = folder.read_results()
     if not results or not results["finished"]:
@@ -173,7 +173,7 @@ class Learner:
             self.folder.write_results(results)
             self.tracking.row(self.sequence.names, rows.settings(), 0)
         for index in range(len(results["mtil"]["matrix"]), len(tasks)):
-            if self._is_removed(results, index):
+            if self._parent_checkpoint_missing(results, index):
                 add_row(results, *earlier_row(results, index, self.sequence.names))
                 self.folder.write_results(results)
                 continue
@@ -202,7 +202,7 @@ class Learner:
         remaining = [
             (index, task)
             for index, task in enumerate(self.sequence.tasks)
-            if index >= evaluated and not self._is_removed(results, index)
+            if index >= evaluated and not self._parent_checkpoint_missing(results, index)
         ]
         learned = [task.name for index, task in remaining if self.folder.has_checkpoint(index, task.name)]
         steps = [f"{task.name} {self._plan(task).steps}" for _, task in remaining if task.name not in learned]
@@ -210,7 +210,7 @@ class Learner:
             plan = f"{self.config.label}, {self.clip.spec} on {self.device}; steps: {', '.join(steps)}"
             log.info("%s%s", plan, f"; learned already, evaluated again: {', '.join(learned)}" if learned else "")
 
-    def _is_removed(self, results: Mapping[str, Any], index: int) -> bool:
+    def _parent_checkpoint_missing(self, results: Mapping[str, Any], index: int) -> bool:
         """True if the run that this one extends learned this task and its checkpoint was removed since."""
         extended = results["extends"]["tasks"] if results.get("extends") else []
         return index < len(extended) and not self.folder.has_checkpoint(index, self.sequence.tasks[index].name)

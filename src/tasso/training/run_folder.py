@@ -70,7 +70,7 @@ class RunFolder:
             if not self.config_file.exists():
                 # Without `overwrite`: using this file as --config must resume the run.
                 self._write_config({**config.to_dict(), "overwrite": False, "versions": versions()})
-            elif not same_places(self.read_config(), config):  # own images have moved
+            elif not same_data_paths(self.read_config(), config):  # own images have moved
                 moved = {"tasks": config.tasks, "reference": config.reference}
                 self._write_config({**read_yaml(self.config_file), **moved})
             self.checkpoints.mkdir(exist_ok=True)
@@ -246,7 +246,7 @@ def saving(file: Path) -> Iterator[None]:
         ) from None
 
 
-def same_places(one: RunConfig, other: RunConfig) -> bool:
+def same_data_paths(one: RunConfig, other: RunConfig) -> bool:
     """Are own tasks and reference images read from the same places?"""
     return (one.tasks, one.reference) == (other.tasks, other.reference)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tasso.config import RunConfig, read_templates
-from tasso.config.task_specs import HUB, Place
+from tasso.config.task_specs import HUB, TaskSpec
 from tasso.data.annotated import read_annotated
 from tasso.data.readers.coop import read_coop
 from tasso.data.readers.folder import list_files, read_folder
@@ -29,7 +29,7 @@ ANNOTATIONS = "annotations.json"
 COOP = "split_zhou_"
 
 
-def load_own(spec: Place, config: RunConfig) -> Task:
+def load_own(spec: TaskSpec, config: RunConfig) -> Task:
     """Read one own task and check it. Every error names the task, the file and what to do."""
     name = spec["name"]
     try:
@@ -38,7 +38,7 @@ def load_own(spec: Place, config: RunConfig) -> Task:
         raise DataError(f"task {name!r}: {error}") from None
 
 
-def read_images(spec: Place) -> LabelledImages:
+def read_images(spec: TaskSpec) -> LabelledImages:
     """Choose the reader by the kind of file or folder."""
     text: str = spec["from"]
     columns: Mapping[str, str] | None = spec.get("columns")
@@ -89,7 +89,7 @@ def _annotated(folder: Path, file: Path | None = None) -> LabelledImages:
     return LabelledImages(str(file or folder), task.train.source, entries, task.class_names, names)
 
 
-def assemble(name: str, found: LabelledImages, spec: Place, config: RunConfig) -> Task:
+def assemble(name: str, found: LabelledImages, spec: TaskSpec, config: RunConfig) -> Task:
     """A task from all its images."""
     where = found.where
     if not found.entries:

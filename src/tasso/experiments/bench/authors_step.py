@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tasso.methods.losses import cross_entropy, geodesic_distance
-from tasso.methods.subspace import inside, orthonormal, outside
+from tasso.methods.subspace import orthogonal_component, orthonormal, subspace_coordinates
 from tasso.models.clip import Clip, prompts
 from tasso.training.learner import Learner
 
@@ -43,9 +43,9 @@ class AuthorsStep:
             teacher, _ = self._encode(self.teacher, reference.pixels)
         U = orthonormal(self.A, "qr")
         ce = cross_entropy(features, texts, task.labels, self.clip.logit_scale)
-        subspace = cross_entropy(inside(features, U), inside(texts, U), task.labels, 10.0)
-        parallel = geodesic_distance(inside(student, U), inside(teacher, U))
-        perpendicular = geodesic_distance(outside(student, U), outside(teacher, U))
+        subspace = cross_entropy(subspace_coordinates(features, U), subspace_coordinates(texts, U), task.labels, 10.0)
+        parallel = geodesic_distance(subspace_coordinates(student, U), subspace_coordinates(teacher, U))
+        perpendicular = geodesic_distance(orthogonal_component(student, U), orthogonal_component(teacher, U))
         total = ce + 0.5 * subspace + 3.0 * (parallel + perpendicular)
         self.optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]

@@ -66,7 +66,7 @@ def figures(frame: pd.DataFrame) -> Iterator[Figure]:
         used[where] = used.get(where, 0) + 1
         where = where if used[where] == 1 else f"{where}-{used[where]}"
         yield from of_comparison(comparison, where, methods)
-        yield from of_distances(comparison, rivals(comparison), where, methods)
+        yield from of_distances(comparison, compared_pair(comparison), where, methods)
     for number, (_, rows) in enumerate(frame.groupby("run", sort=False), 1):
         order, seed = compare(rows)[0].order, rows["seed"].iloc[0]
         yield of_run(rows, f"matrix-{number:03d}-{slug(rows['label'].iloc[0])}-{slug(order)}-{seed}")
@@ -135,7 +135,7 @@ def of_distances(
         )
 
 
-def rivals(comparison: Comparison) -> list[str]:
+def compared_pair(comparison: Comparison) -> list[str]:
     """The two methods to set against each other: TASSO and the most accurate other one, or the two most accurate.
 
     Only methods whose runs have distances count.

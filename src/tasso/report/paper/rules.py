@@ -50,7 +50,7 @@ class Comparison:
     """One row of a plan against another.
 
     Attributes:
-        rivals: the second row; of several the best, named by `{rival}` in `words`.
+        compared_pair: the second row; of several the best, named by `{rival}` in `words`.
         words: what is compared; by default the labels of the rows.
         ahead: must the first be ahead? Otherwise it is enough that it is not behind.
         less: two more rows, whose difference is subtracted: a difference of differences.
@@ -60,21 +60,21 @@ class Comparison:
     setting: Setting
     metric: str
     first: str
-    rivals: str | tuple[str, ...]
+    compared_pair: str | tuple[str, ...]
     words: str = ""
     ahead: bool = True
     less: tuple[str, str] | None = None
 
     def judged(self, evaluation: Evaluation) -> tuple[Paired, Finding] | None:
         """The leads and what they say; None while runs are missing."""
-        rivals = (self.rivals,) if isinstance(self.rivals, str) else self.rivals
-        leads = {rival: found for rival in rivals if (found := self._leads(evaluation, rival)) is not None}
-        if len(leads) < len(rivals):
+        compared_pair = (self.compared_pair,) if isinstance(self.compared_pair, str) else self.compared_pair
+        leads = {rival: found for rival in compared_pair if (found := self._leads(evaluation, rival)) is not None}
+        if len(leads) < len(compared_pair):
             return None
         rival = min(leads, key=lambda name: leads[name].mean)
         paired, spread = leads[rival], self.spread(evaluation)
         outcome = judge(paired, spread)
-        papers = [value for one in rivals if (value := self._printed_lead(one)) is not None]
+        papers = [value for one in compared_pair if (value := self._printed_lead(one)) is not None]
         words = self.words.format(rival=rival) or f"{self.first} against {rival}"
         finding = Finding(
             f"{SETTING_NAMES[self.setting]} {METRIC_NAMES[self.metric]}, {words}",
@@ -168,9 +168,9 @@ class Best:
     def __call__(self, evaluation: Evaluation) -> Judgement:
         (table,) = printed_tables("main", self.setting)
         compared = [row for row in MAIN if row != TASSO and table.find(row.printed, self.metric)]
-        rivals = [row.label for row in compared if not evaluation.shows_replay(row.label)]
+        compared_pair = [row.label for row in compared if not evaluation.shows_replay(row.label)]
         ours = evaluation.values("main", TASSO.label, self.setting, self.metric)
-        leads = pd.DataFrame({rival: self._by_sequence(evaluation, ours, rival) for rival in rivals}, SEQUENCES)
+        leads = pd.DataFrame({rival: self._by_sequence(evaluation, ours, rival) for rival in compared_pair}, SEQUENCES)
         margins, complete = leads.min(axis=1).dropna(), not leads.isna().any(axis=None)
         if margins.empty:
             return Judgement(UNTESTED)
@@ -185,7 +185,7 @@ class Best:
             list(margins), [noise] * len(margins), needed, missing, complete=complete, ahead=mean_lead > 0
         )
         paired = Paired(tuple(margins), "sequence", seeds)
-        papers = [self._printed_lead(rival) for rival in rivals]
+        papers = [self._printed_lead(rival) for rival in compared_pair]
         findings = (
             Finding("sequences won", paired.ahead, len(margins), "sequence", paper=needed, signed=False, digits=0),
             Finding(
@@ -201,7 +201,7 @@ class Best:
             notes.append(
                 f"Within two standard errors of the seeds ({fixed(noise, 2)}): {within} of {len(margins)} leads."
             )
-        notes += self._left_out(evaluation, ours, rivals)
+        notes += self._left_out(evaluation, ours, compared_pair)
         if outcome == FAILS and not complete:
             notes.append(evaluation.missing_note("main"))
         few = "" if outcome == UNTESTED else few_seeds(seeds, spread)
@@ -217,12 +217,12 @@ class Best:
         assert theirs is not None
         return direction(self.metric) * float(ours - theirs)
 
-    def _left_out(self, evaluation: Evaluation, ours: pd.Series[float], rivals: list[str]) -> list[str]:
+    def _left_out(self, evaluation: Evaluation, ours: pd.Series[float], compared_pair: list[str]) -> list[str]:
         """Methods that we ran and that are not compared here."""
         notes = []
         for row in MAIN:
             theirs = evaluation.values("main", row.label, self.setting, self.metric)
-            if row == TASSO or row.label in rivals or (paired := pair(ours, theirs, self.metric)) is None:
+            if row == TASSO or row.label in compared_pair or (paired := pair(ours, theirs, self.metric)) is None:
                 continue
             behind = sum(lead < 0 for lead in paired.leads)
             by_paper = f"which the paper leaves out in {SETTING_NAMES[self.setting]}"
