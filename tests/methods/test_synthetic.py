@@ -304,7 +304,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from PIL import Image
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]  # this file, and what it imports
 from test_synthetic import PROMPTS, SEEDS, DiffusionGenerator, QuickPipeline, diffusion
 DiffusionGenerator._load = lambda self: QuickPipeline()
 place, number = sys.argv[3], int(sys.argv[4])
@@ -336,7 +336,7 @@ def test_a_process_that_is_killed_leaves_nothing_that_counts(
     place: str, number: int, left: int, quick_pipeline: type[QuickPipeline], tmp_path: Path
 ) -> None:
     folder, whole = tmp_path / "killed", tmp_path / "whole"
-    command = [sys.executable, "-c", CHILD, str(Path(__file__).parents[1]), str(folder), place, str(number)]
+    command = [sys.executable, "-c", CHILD, str(Path(__file__).parent), str(folder), place, str(number)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert child.returncode == -signal.SIGKILL, child.stderr
     assert list(folder.glob(".*.tmp"))  # what was being written
@@ -782,8 +782,8 @@ def test_a_damaged_corpus_is_named(tmp_path: Path) -> None:
     refused("c.json: missing; it holds the texts of the images in c.npz", bytes=flat, offsets=np.array([0, 2, 4]))
     for text, message in (
         ("[", "c.json: not valid JSON"),
-        ("{}", "c.json: expected a list of 2 entries, one an image in c.npz, found no list"),
-        ('[{"text": ["a"]}]', "c.json: expected a list of 2 entries, one an image in c.npz, found 1 entries"),
+        ("{}", "c.json: expected a list of 2 entries, one per image in c.npz, found no list"),
+        ('[{"text": ["a"]}]', "c.json: expected a list of 2 entries, one per image in c.npz, found 1 entries"),
         ('[{"text": ["a"]}, {"text": []}]', r"c.json: \[1\]: 'text' must be one or more texts"),
         ('[{"text": ["a", " "]}, {"text": "b"}]', r"c.json: \[0\]: 'text' must be one or more texts"),
     ):
