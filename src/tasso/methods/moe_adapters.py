@@ -55,7 +55,10 @@ class MoEAdapters(Method):
         "auto",
     )
     threshold: float | None = option(
-        "error above which an image is unknown; default: 0.0655 with AlexNet (code), with CLIP the quantile", None, ge=0
+        "error above which an image is unknown",
+        None,
+        unset="0.0655 with AlexNet (code), with CLIP the quantile",
+        ge=0,
     )
     quantile: float = option(
         "share of its own training images that are known to an auto-encoder, with CLIP (ours)", 0.99, gt=0, le=1
