@@ -138,7 +138,7 @@ def lay_out(folder: Path, archives: Path) -> None:
     """Write the files that the pages name; `archives` becomes the folder DATA before `tasso data prepare`."""
     for name in ("examples", "tools"):
         (folder / name).symlink_to(ROOT / name)
-    shutil.copytree(ROOT / "results" / "paper", folder / "results" / "paper")  # commands write there
+    shutil.copytree(ROOT / "results", folder / "results")  # commands read it and write there
     for name in replicas.REPLICAS:
         replicas.write(archives, name)
     write_data_set(archives, "actions", "actions")

@@ -40,7 +40,7 @@ def test_the_authors_step_has_the_same_losses(tiny_model: str) -> None:
     ours = random_learner(options, classes=5, images=16).begin(0)
     step = AuthorsStep(random_learner(options, classes=5, images=16), 6)
     with torch.no_grad():
-        step.A.copy_(ours.method.A)  # type: ignore[attr-defined]
+        step.A.copy_(ours.method.projector.A)  # type: ignore[attr-defined]
     terms = {name: float(term) for name, term in ours.advance().items()}
     step()
     total, ce, subspace, parallel, perpendicular = step.losses

@@ -258,8 +258,11 @@ def encode(
 ) -> Tensor:
     """Run a tower in the given precision; returns unit embeddings in float32, (N, D)."""
     run: Forward = compiled_once(forward) if compiled else forward
-    with torch.autocast(inputs.device.type, dtype=precision, enabled=precision != torch.float32):
+    if precision == torch.float32:
         features = run(module, inputs)
+    else:
+        with torch.autocast(inputs.device.type, dtype=precision):
+            features = run(module, inputs)
     return F.normalize(features.float(), dim=-1)
 
 
