@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 SHARED = ["version", "errors", "files", "progress", "distributed", "config"]
 ROOMS = ["data", "models", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
@@ -31,6 +33,7 @@ def test_imports_go_one_way() -> None:
     assert not faults
 
 
+@pytest.mark.slow
 def test_core_imports_without_command_line_libraries() -> None:
     """The device that trains may have torch and open_clip and nothing else of ours; reports are made elsewhere."""
     code = """

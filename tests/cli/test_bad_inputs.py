@@ -32,6 +32,7 @@ def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     return find
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bad_input(case: Bad, outcome_of: Outcomes) -> None:
     if case.only_users and os.geteuid() == 0:
@@ -48,6 +49,7 @@ def test_the_catalogue_is_large_and_without_repetition() -> None:
     assert not [case.name for case in CASES if not case.says or not case.what]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["arguments/command", "use/metrics-empty", "weights/code"])
 def test_a_process_of_its_own_says_the_same(name: str, outcome_of: Outcomes, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == name)

@@ -31,6 +31,7 @@ def test_the_issues_own_command_is_understood() -> None:
     assert (config.lr, config.steps, config.out, config.sequence) == (1e-4, 300, Path("runs/x"), "S1")
 
 
+@pytest.mark.slow
 def test_run_eval_metrics_report(quick: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     main(["run", *as_words(quick)])
     printed = capsys.readouterr().out
@@ -202,6 +203,7 @@ def test_there_are_shipped_configs() -> None:
     assert RUN_FILES
 
 
+@pytest.mark.slow
 def test_report_writes_everything_into_one_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

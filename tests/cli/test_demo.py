@@ -25,6 +25,8 @@ from tasso.models.clip import Clip
 from tasso.models.loading import NANO, load_clip
 from tasso.report import SETTINGS, metrics, read_study
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

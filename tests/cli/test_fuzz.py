@@ -125,6 +125,7 @@ CONFIG = yaml.safe_dump({
 } | {"method": {"name": "tasso", "rank": 6}}).encode()  # fmt: skip
 
 
+@pytest.mark.slow
 @usual
 @given(several)
 def test_configurations(place: Path, some: list[Change]) -> None:
@@ -238,6 +239,7 @@ def test_images(place: Path, some: list[Change], kind: str) -> None:
         assert pixels.shape[-1] == 3
 
 
+@pytest.mark.slow
 @usual
 @given(several)
 def test_results(well: Path, place: Path, some: list[Change]) -> None:
@@ -259,6 +261,7 @@ def test_state_files(well: Path, place: Path, some: list[Change]) -> None:
         read_tensors(file)
 
 
+@pytest.mark.slow
 @rare
 @given(st.lists(changes(), min_size=1, max_size=1))
 def test_going_on_from_a_spoiled_state(well: Path, some: list[Change]) -> None:
@@ -277,6 +280,7 @@ def test_going_on_from_a_spoiled_state(well: Path, some: list[Change]) -> None:
             assert "half" in outcome.message
 
 
+@pytest.mark.slow
 @usual
 @given(st.text(max_size=60))
 def test_any_text_is_a_value_or_a_value_error(text: str) -> None:

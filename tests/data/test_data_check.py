@@ -243,6 +243,7 @@ def rows(root: Path, tiny_model: str) -> dict[str, dict[str, float]]:
     return {s: dict(zip(result["tasks"], result[s], strict=True)) for s in ("mtil", "mcil")}
 
 
+@pytest.mark.slow
 def test_a_data_set_that_is_off_is_named_and_by_how_much(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tiny_model: str
 ) -> None:

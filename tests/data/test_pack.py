@@ -345,6 +345,7 @@ def folder(tmp_path: Path) -> ImageSet:
     return ImageSet(FolderSource(root), keys, np.arange(14, dtype=np.int64))
 
 
+@pytest.mark.slow
 def test_a_killed_packing_is_begun_again_and_ends_with_the_same_bytes(folder: ImageSet, tmp_path: Path) -> None:
     packs_in(tmp_path / "whole", 64).add(folder, "drawn", may_skip=False)
     whole = content(tmp_path / "whole")
@@ -560,6 +561,7 @@ print(Counting.reads, packs.reports[0].images)
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_waits_and_uses_what_the_first_has_packed(folder: ImageSet, tmp_path: Path) -> None:
     assert isinstance(folder.source, FolderSource)
     packs = packs_in(tmp_path / "packs", 64)
@@ -667,6 +669,7 @@ def weights(out: Any) -> dict[str, torch.Tensor]:
     return load_file(sorted((Path(str(out)) / "checkpoints").iterdir())[-1])
 
 
+@pytest.mark.slow
 def test_packed_runs_learn_nearly_the_same(unpacked: dict[str, Any], tmp_path: Path) -> None:
     place = str(tmp_path / "packs")
     plain = learn(from_dict(unpacked))

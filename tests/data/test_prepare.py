@@ -750,6 +750,7 @@ PLACES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_killed_at_any_place_the_next_call_ends_the_same(tmp_path: Path) -> None:
     replicas.write(tmp_path / "whole", "ucf-101")
     one(tmp_path / "whole", "ucf-101")

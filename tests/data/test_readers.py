@@ -699,6 +699,7 @@ def test_classes_without_test_images_are_named(pets: Path, caplog: pytest.LogCap
     assert "1 classes have no test images" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_guides_walk_through(
     tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_links(page: Path) -> None:
             assert anchor in anchors(target), f"{name_of(page)}: {link}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_run_commands_parse(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # the reader's working directory

@@ -8,6 +8,8 @@ import pytest
 
 from documented import GUIDE, NOT_RUN, PAGES, Reader, commands, laid_out, reader, why_not  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p) and p not in GUIDE], ids=lambda page: page.stem)
 def test_commands_of_the_page(page: Path, reader: Reader) -> None:  # noqa: F811

@@ -8,6 +8,8 @@ import pytest
 
 from documented import GUIDE, Reader, commands, laid_out, reader, why_not  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("page", [page for page in GUIDE if commands(page)], ids=lambda page: page.stem)
 def test_commands_of_the_guide(page: Path, reader: Reader) -> None:  # noqa: F811

@@ -8,6 +8,8 @@ import pytest
 
 from conftest import few_images
 
+pytestmark = pytest.mark.slow
+
 nbclient = pytest.importorskip("nbclient", reason="no nbclient here: pip install 'tasso[dev]'")
 nbformat = pytest.importorskip("nbformat", reason="no nbformat here: pip install 'tasso[dev]'")
 

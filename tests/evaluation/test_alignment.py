@@ -85,6 +85,7 @@ def test_a_run_stores_distances_of_the_first_and_the_last_model(quick: dict[str,
     assert len(folder.results_file.read_text().splitlines()) < 160
 
 
+@pytest.mark.slow
 def test_a_class_with_several_texts_has_no_distance(quick: dict[str, Any]) -> None:
     results = learn(from_dict({**quick, "method": options_for("moe-adapters")}))
     assert results["finished"]

@@ -116,6 +116,7 @@ def test_json_equals_the_result_in_python(run_folder: Path, images: Path, capsys
     assert all(predictions[0]["task"] is None and predictions[0]["class"].endswith("thing") for predictions in named)
 
 
+@pytest.mark.slow
 def test_the_model_after_each_task_and_before_all(run_folder: Path, tiny_model: str) -> None:
     image = draw(1, 5)
 
@@ -142,6 +143,7 @@ def _pixels(image: Any) -> Any:
     return read_image(image)
 
 
+@pytest.mark.slow
 def test_stages_of_a_method_that_adds_modules(quick: dict[str, Any]) -> None:
     from method_runs import options_for
 

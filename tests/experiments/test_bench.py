@@ -24,6 +24,7 @@ SMALL = {"batch_size": 4, "reference_batch_size": 4, "device": "cpu"}
 FAST: dict[str, Any] = {"rounds": 2, "calls": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_step_of_every_method(tiny_model: str, name: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for(name)}
@@ -60,6 +61,7 @@ def test_tflop_are_those_of_the_towers(tiny_model: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_evaluation_and_a_full_run(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso")}
     result = bench_eval(options, classes=3, images=10, rounds=1)
@@ -70,6 +72,7 @@ def test_evaluation_and_a_full_run(tiny_model: str) -> None:
     assert full["training_minutes"] == pytest.approx(expected, abs=0.01)
 
 
+@pytest.mark.slow
 def test_images_from_files_and_from_packs(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), "workers": 2, "pack_size": 32}
     result = bench_images(options, classes=4, images=24, batches=1, **FAST)
@@ -106,6 +109,7 @@ def test_budget_rules(tmp_path: Path) -> None:
         read_budget(tmp_path / "budget.json")
 
 
+@pytest.mark.slow
 def test_the_check_fails_if_a_rule_is_violated(
     tiny_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from run_results import results
 from tasso.experiments.paper import NANO_RATES, read_rates
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "choose_rates.py"

@@ -18,6 +18,8 @@ from tasso.experiments.paper import count_arithmetic, make_setup
 from tasso.experiments.plans import PLANS
 from tasso.report import read_study
 
+pytestmark = pytest.mark.slow
+
 KEEP = Path(__file__).parents[2] / "tools" / "keep_results.py"
 PLANS_ASKED = ["whole-kd", "matrices", "alignment", "sequences"]
 REFUSING = """

@@ -41,6 +41,7 @@ def hyper(job: Job) -> dict[str, Any]:
     return resolve(job.config(Path()))[1].hyper_parameters()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setup", [PAPER, NANO, make_setup({})], ids=["paper", "nano", "atlas"])
 def test_every_plan_has_the_papers_runs_and_all_are_understood(setup: Setup) -> None:
     assert {name: len(plan.jobs(setup)) for name, plan in PLANS.items()} == COUNTS
@@ -49,6 +50,7 @@ def test_every_plan_has_the_papers_runs_and_all_are_understood(setup: Setup) -> 
         assert config.method["name"] == method.name
 
 
+@pytest.mark.slow
 def test_plans_share_runs() -> None:
     tasso = PLANS["matrices"].jobs(PAPER)[0]
     assert tasso == Job(PAPER.common)  # the paper's setting is the default, however it is written
@@ -123,6 +125,7 @@ def test_seeds_and_sequences_can_be_asked_for() -> None:
     assert PLANS["components"].sequences_at(setup) == ("S1",)
 
 
+@pytest.mark.slow
 def test_rates_of_nano_are_those_with_the_best_accuracy() -> None:
     accuracy: dict[str, dict[float, float]] = {}
     with (Path(__file__).parents[2] / "results" / "paper-learning-rates.csv").open(newline="") as file:
@@ -140,6 +143,7 @@ def test_rates_of_nano_are_those_with_the_best_accuracy() -> None:
     assert all("lr" not in job.options for job in PLANS["main"].jobs(openai))
 
 
+@pytest.mark.slow
 def test_rates_and_options_of_methods_may_be_given(tmp_path: Path) -> None:
     file = tmp_path / "rates.yaml"
     file.write_text("tasso: 1e-3\nsnd: {lr: 2e-3, weight-decay: 0}\n")
@@ -202,6 +206,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Setup, Path, list[Pla
     return calls
 
 
+@pytest.mark.slow
 def test_paper_counts_learns_and_reports(
     quick: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], reports: list[Any]
 ) -> None:

@@ -65,6 +65,7 @@ METHOD = st.one_of(
 RUNS = st.fixed_dictionaries({"method": METHOD}, optional=OPTIONS)
 
 
+@pytest.mark.slow
 @given(RUNS, RUNS, st.sampled_from(["", "timed"]), st.sampled_from(["", "timed"]))
 def test_names_are_equal_exactly_where_runs_are(
     one: dict[str, Any], other: dict[str, Any], tag: str, other_tag: str
@@ -74,6 +75,7 @@ def test_names_are_equal_exactly_where_runs_are(
     assert (Job(one, tag) == Job(other, other_tag)) == same
 
 
+@pytest.mark.slow
 @given(RUNS, st.sampled_from(sorted(OPTIONS)), st.data())
 def test_one_option_more_changes_the_name_only_if_it_changes_the_run(
     options: dict[str, Any], key: str, data: st.DataObject
@@ -85,6 +87,7 @@ def test_one_option_more_changes_the_name_only_if_it_changes_the_run(
         assert same
 
 
+@pytest.mark.slow
 @given(RUNS)
 def test_names_are_file_names_and_configs_that_learn_accepts(options: dict[str, Any]) -> None:
     name = Job(options).name
@@ -171,6 +174,7 @@ def test_what_is_set_wins_over_what_is_for_a_method_and_that_over_what_is_common
     assert (job.options["lr"], job.options["steps"], job.options["batch_size"]) == (3.0, 2, 8)
 
 
+@pytest.mark.slow
 def test_words_and_file_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(
@@ -334,6 +338,7 @@ def work_of(job: Job, folder: Path, **more: Any) -> Work:
     return Work(job.name, job.config(folder).to_dict(), str(log_file(folder, job.name)), **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "left"), [("all", 2), ("last", 1), ("none", 0)])
 def test_checkpoints_that_are_kept(common: dict[str, Any], tmp_path: Path, keep: Any, left: int) -> None:
     job = job_of(common)
@@ -362,6 +367,7 @@ def test_an_unfinished_run_loses_no_checkpoint(common: dict[str, Any], tmp_path:
     assert len(list(folder.checkpoints.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_outcomes_are_told_and_logged(
     common: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -445,6 +451,7 @@ def same_results(jobs: list[Job], one: Path, other: Path) -> None:
         assert not list((one / job.name).rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_a_sweep_survives_dying_workers_and_failing_runs(
     common: dict[str, Any], tmp_path: Path, deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +494,7 @@ def run_sweep(command: list[str], out: Path) -> tuple[int, str]:
     return done.returncode, said.read_text()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_and_killed_ends_like_one_left_alone(
     common: dict[str, Any], tmp_path: Path, deaths: Path
 ) -> None:
@@ -534,6 +542,7 @@ def cluster(deaths: Path) -> Iterator[Any]:
     ray.shutdown()
 
 
+@pytest.mark.slow
 def test_ray_brings_back_a_run_whose_worker_is_killed(
     common: dict[str, Any], tmp_path: Path, deaths: Path, cluster: Any
 ) -> None:
@@ -547,6 +556,7 @@ def test_ray_brings_back_a_run_whose_worker_is_killed(
     same_results(good, tmp_path / "runs", left_alone(good, tmp_path / "alone"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_runs_on_ray(common: dict[str, Any], tmp_path: Path, deaths: Path, cluster: Any) -> None:
     job = job_of({**common, "steps": 100_000, "save_every": 1_000_000}, 1)
     plan_death(deaths, "driver", 3, seed=1)
@@ -557,6 +567,7 @@ def test_ctrl_c_reaches_runs_on_ray(common: dict[str, Any], tmp_path: Path, deat
     assert (tmp_path / job.name / "state.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_jobs_of_submitit_that_die_go_on(
     common: dict[str, Any], tmp_path: Path, deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -580,6 +591,7 @@ def test_a_machine_without_slurm_and_wrong_parameters_are_named(tmp_path: Path) 
             run_jobs([Job({"limit_tasks": 1})], tmp_path / "runs", how)
 
 
+@pytest.mark.slow
 def test_missing_engines_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for engine, package in (("ray", "ray"), ("slurm", "submitit")):
         monkeypatch.setitem(sys.modules, package, None)

@@ -128,6 +128,7 @@ def test_labels_of_the_memory_count_through_the_classes_of_all_tasks(quick: dict
     assert set(labels.tolist()) == set(range(6))
 
 
+@pytest.mark.slow
 def test_previous_model_teaches_on_exemplars_with_the_current_texts(quick: dict[str, Any]) -> None:
     learn_first_task(quick, method={"name": "icarl", "memory": 20})
     for teacher in ("previous", "pretrained"):
@@ -183,6 +184,7 @@ def test_texts_decide_whether_and_means_decide_which() -> None:
     assert means.scores(images, [("x", "y")], ("{}",)).argmax(-1).tolist()[:2] == [0, 1], "classes of nobody's task"
 
 
+@pytest.mark.slow
 def test_means_are_those_of_the_exemplars_as_the_model_sees_them_now(quick: dict[str, Any]) -> None:
     method = {"name": "icarl", "memory": 12, "classifier": "nearest-mean"}
     results = learn(from_dict({**quick, "method": method}))

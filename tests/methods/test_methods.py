@@ -38,6 +38,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
 def test_loss_is_finite_and_falls(quick: dict[str, Any], name: str) -> None:
     gentle = {"beta": 0.3} if name == "tasso" else {}  # random embeddings are no match for full distillation
     lr = {"moe-adapters": 0.1}.get(name, 1e-3)  # adapters start at nothing and count a tenth
@@ -51,6 +52,7 @@ def test_loss_is_finite_and_falls(quick: dict[str, Any], name: str) -> None:
     assert float(after["ce"].detach()) < 0.9 * float(before["ce"].detach())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_only_declared_parameters_move(quick: dict[str, Any], name: str, index: int) -> None:
     if index:
@@ -70,6 +72,7 @@ def test_only_declared_parameters_move(quick: dict[str, Any], name: str, index: 
         assert own == learner.method.cost(learner.clip).trainable, "as it declares"
 
 
+@pytest.mark.slow
 def test_both_settings_are_complete_and_every_checkpoint_can_be_evaluated(quick: dict[str, Any], name: str) -> None:
     results = learn(from_dict({**quick, "method": options_for(name)}))
     assert results["finished"]
@@ -87,6 +90,7 @@ def test_both_settings_are_complete_and_every_checkpoint_can_be_evaluated(quick:
             assert again[setting] == results[setting]["matrix"][index]
 
 
+@pytest.mark.slow
 def test_what_was_learned_can_be_used_and_exported(quick: dict[str, Any], name: str, tmp_path: Path) -> None:
     run = tasso.learn(**{**quick, "method": options_for(name)})
     predictions = tasso.load(run.folder.path).classify(
@@ -105,6 +109,7 @@ def test_what_was_learned_can_be_used_and_exported(quick: dict[str, Any], name: 
     assert same(copied(model.state_dict()), copied(run.clip.model.state_dict()))
 
 
+@pytest.mark.slow
 def test_state_round_trip_is_bit_exact(quick: dict[str, Any], name: str) -> None:
     """Stopping after every single step of the second task, saving, and going on in a new process changes nothing."""
     learn_first_task(quick, method=options_for(name))
@@ -148,6 +153,7 @@ def spoiled(tensors: dict[str, torch.Tensor], how: str) -> tuple[dict[str, torch
     return (rest if changed is None else {**rest, names[-1]: changed}), names[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", SPOILED)
 def test_a_spoiled_state_is_named(quick: dict[str, Any], name: str, how: str) -> None:
     """In the resume state of a task, and in the checkpoint after one, wherever the method has a state."""
@@ -182,6 +188,7 @@ def test_states_are_in_the_places_that_the_contract_says(quick: dict[str, Any], 
     }.get(name, (False, False))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [*map(options_for, REPEATABLE), {"name": "snd", "selection": "per_sample"}], ids=str
 )
@@ -203,6 +210,7 @@ def test_batches_that_must_stay_whole_are_not_split(quick: dict[str, Any], name:
         learn(from_dict({**quick, "method": options_for(name), "accumulate": 2}))
 
 
+@pytest.mark.slow
 def test_bfloat16_learns(quick: dict[str, Any], name: str) -> None:
     if not cpu_has_bfloat16():
         pytest.skip("bfloat16 products fail on this CPU")

@@ -808,6 +808,7 @@ def test_alexnet_sees_what_it_was_trained_with(
     torch.testing.assert_close(features.squashed(raw), torch.sigmoid(seen.flatten(1)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_run_with_alexnet_and_without(
     quick: dict[str, Any], alexnet_weights: Path, no_network: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -914,6 +915,7 @@ def test_loading_does_not_share_memory(finished: tuple[dict[str, Any], MoEAdapte
     assert same(state, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [

@@ -108,6 +108,7 @@ def tasso(words: list[str], site: Path, folder: Path) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shrink", "shrink_plugin.methods:Shrink"])
 def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], tmp_path: Path, name: str) -> None:
     site = install(tmp_path / "site", {"shrink": "shrink_plugin.methods:Shrink"} if name == "shrink" else {})

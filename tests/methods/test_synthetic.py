@@ -144,6 +144,7 @@ def diffusion(model: Path, **options: Any) -> DiffusionGenerator:
     return generator
 
 
+@pytest.mark.slow
 def test_a_request_of_a_diffusion_model(tiny_diffusion: Path, tmp_path: Path) -> None:
     generator, folder, counts = diffusion(tiny_diffusion), tmp_path / "synthetic" / "01", list[int]()
     generator.check()
@@ -328,6 +329,7 @@ diffusion(Path("quick")).pairs(PROMPTS, SEEDS, Path(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "number", "left"),
     [("in-image", 4, 2), ("before-index", 2, 2), ("before-settings", 1, 0)],

@@ -112,6 +112,7 @@ def test_openai_archive_is_recognised_and_needs_quick_gelu(tmp_path: Path, tiny_
     assert load_clip("tiny-quickgelu", str(path)).logit_scale == pytest.approx(1 / 0.07, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_papers_model_is_built_with_quick_gelu_from_a_state_dict(tmp_path: Path) -> None:
     torch.manual_seed(2)
     model = open_clip.create_model("ViT-B-16-quickgelu")

@@ -73,6 +73,7 @@ def quick_gelu(tiny_name: str, tmp_path_factory: pytest.TempPathFactory) -> Clip
 CASES = [(to, name) for to in FORMATS for name in ("nano", "quick_gelu") if (to, name) != ("onnx", "nano")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("to", "name"), CASES)
 def test_the_code_of_the_readme_gives_the_same_embeddings(to: str, name: str, quick_gelu: Clip, tmp_path: Path) -> None:
     if to == "hf":
@@ -110,6 +111,7 @@ def test_nano_with_its_own_vocabulary(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(p.name for p in tmp_path.iterdir()) == ["exported"]
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_with_what_it_learned(
     quick: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

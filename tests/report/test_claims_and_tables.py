@@ -324,6 +324,7 @@ def flat(**changed: Callable[[str, int], float]) -> Value:
 # -- the verdict -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_named_in_claims_and_tables_exist() -> None:
     """Claims name rows of plans by their labels; printed rows are found for all that the paper prints."""
     labels = {(plan.name, row.label) for plan in PLANS.values() for row in plan.rows}
@@ -346,6 +347,7 @@ def test_rows_named_in_claims_and_tables_exist() -> None:
         assert len({row.values for row in found if row}) == count
 
 
+@pytest.mark.slow
 def test_nothing_measured_nothing_claimed() -> None:
     found = verdicts(nothing(MINI))
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
@@ -409,6 +411,7 @@ def test_a_method_that_the_paper_leaves_out_is_named(measured: Callable[..., Eva
     )
 
 
+@pytest.mark.slow
 def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evaluation]) -> None:
     def value(plan: Plan, row: PlanRow, *where: Any) -> float | None:
         if row.method == "gift":
@@ -425,6 +428,7 @@ def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Ev
         assert told == (setup is drawn)
 
 
+@pytest.mark.slow
 def test_missing_runs(measured: Callable[..., Evaluation]) -> None:
     def without(missing: Callable[[PlanRow, str], bool], value: Value = printed_value) -> Value:
         def lacking(plan: Plan, row: PlanRow, sequence: str, *rest: Any) -> float | None:
@@ -443,6 +447,7 @@ def test_missing_runs(measured: Callable[..., Evaluation]) -> None:
     assert outcomes(measured(refuted))["best-forgetting-mcil"] == "not tested on this benchmark"
 
 
+@pytest.mark.slow
 def test_lost_by_less_than_the_seeds_make(measured: Callable[..., Evaluation]) -> None:
     """One seed, a difference below the spread over seeds: neither won nor lost."""
 
@@ -456,6 +461,7 @@ def test_lost_by_less_than_the_seeds_make(measured: Callable[..., Evaluation]) -
     assert verdict.text == "does not hold (one seed, spread over seeds unknown)"
 
 
+@pytest.mark.slow
 def test_three_seeds_say_so(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=(1, 2, 3))
 
@@ -473,6 +479,7 @@ def test_three_seeds_say_so(measured: Callable[..., Evaluation]) -> None:
     assert outcomes(measured(behind, setup))["geodesic-mtil"] == "does not hold (3 seeds, too few for a test)"
 
 
+@pytest.mark.slow
 def test_complementary_needs_the_interaction(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=PAPER_SEEDS)
 
@@ -486,6 +493,7 @@ def test_complementary_needs_the_interaction(measured: Callable[..., Evaluation]
     assert less["complementary-mtil"] == "does not hold"
 
 
+@pytest.mark.slow
 def test_divided_distillation_may_be_level_in_accuracy(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=PAPER_SEEDS)
     less = {f"whole_kd_{name}": lambda label, seed: 1.0 if label == "TASSO" else 2.0 for name in CORE[1:]}
@@ -498,6 +506,7 @@ def test_divided_distillation_may_be_level_in_accuracy(measured: Callable[..., E
     assert verdict.deciding.text.endswith("(better in 0 of 7 seeds; p = 0.016; paper, its own data: +0.02): behind")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "outcome"),
     [(0.03, "holds"), (0.06, "too close to tell"), (0.08, "does not hold")],  # paper's range 0.04, seeds 0.03
@@ -518,6 +527,7 @@ def test_robust_without_a_known_spread(measured: Callable[..., Evaluation]) -> N
     assert alone["robust-rank-mtil"] == "too close to tell (one seed, spread over seeds unknown)"
 
 
+@pytest.mark.slow
 def test_seed_spread_and_every_seed(measured: Callable[..., Evaluation]) -> None:
     wide = flat(seeds_accuracy=lambda label, seed: 50.0 + seed % 5)
     assert outcomes(measured(wide))["seed-spread"] == "does not hold"
@@ -525,6 +535,7 @@ def test_seed_spread_and_every_seed(measured: Callable[..., Evaluation]) -> None
     assert outcomes(measured(flat()))["seed-spread"] == "holds"
 
 
+@pytest.mark.slow
 def test_the_learned_subspace(measured: Callable[..., Evaluation]) -> None:
     setup = dataclasses.replace(MINI, seeds=PAPER_SEEDS)
     alike = next(v for v in verdicts(measured(flat(), setup)) if v.key == "learned-subspace")
@@ -554,6 +565,7 @@ def lacking_one(plan: Plan, row: PlanRow, sequence: str, seed: int, setting: Set
     return start + (rank if metric == "accuracy" else -0.5 * rank) + 0.25 * (sequence == "S2") + 0.5 * (seed == 2)
 
 
+@pytest.mark.slow
 def test_golden_main_table(measured: Callable[..., Evaluation]) -> None:
     tables = tables_of(PLANS["main"], measured(lacking_one, SHORT))
     assert list(tables) == [
@@ -637,6 +649,7 @@ def test_seeds_and_compute(measured: Callable[..., Evaluation]) -> None:
     assert any("two tasks with 64 classes" in note for note in table.notes)
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_a_dash() -> None:
     """Every plan has its tables before anything has been run."""
     for plan in PLANS.values():
@@ -647,6 +660,7 @@ def test_what_is_not_there_is_a_dash() -> None:
                 assert {row.cells[i].main for row in table.rows for i in ours} == {"–"}, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_data_sets_and_sequences(benchmark: str) -> None:
     evaluation = nothing(Setup({"benchmark": benchmark}))
@@ -663,6 +677,7 @@ def test_data_sets_and_sequences(benchmark: str) -> None:
     assert [row.cells[1].main for row in sequences] == list(BENCHMARKS[benchmark].tasks)
 
 
+@pytest.mark.slow
 def test_differences_only_on_the_papers_own_ground(measured: Callable[..., Evaluation]) -> None:
     def with_model(setup: Setup, model: str) -> list[str]:
         evaluation = with_frame(measured(printed_value, setup), model=model)
@@ -705,6 +720,7 @@ def run_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_report(run_folders: Path, tmp_path: Path) -> None:
     plans = list(PLANS.values())
     evaluation = read_evaluation(run_folders, make_record(MINI))
@@ -738,6 +754,7 @@ def test_report(run_folders: Path, tmp_path: Path) -> None:
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
     evaluation = measured(lacking_one, SHORT)
@@ -750,6 +767,7 @@ def test_latex_compiles(measured: Callable[..., Evaluation], tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout[-2000:]
 
 
+@pytest.mark.slow
 def test_report_of_nothing(tmp_path: Path) -> None:
     drawn = Setup({"benchmark": "atlas"}, {"gift": {"method.generator": "atlas"}}, 256)
     evaluation = read_evaluation(tmp_path, make_record(drawn))
@@ -762,6 +780,7 @@ def test_report_of_nothing(tmp_path: Path) -> None:
     assert "replay" not in page, "GIFT's row is not there, so nothing is said about it"
 
 
+@pytest.mark.slow
 def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path: Path) -> None:
     plan, row = PLANS["whole-kd"], PLANS["whole-kd"].rows[0]
     ((key, job),) = plan.jobs_of(row, MINI).items()
@@ -786,6 +805,7 @@ def test_only_finished_runs_of_the_right_kind_count(run_folders: Path, tmp_path:
         gathered()
 
 
+@pytest.mark.slow
 def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[..., Evaluation]) -> None:
     evaluation = measured(lacking_one, dataclasses.replace(SHORT, sequences=("S2",)))
     table = tables_of(PLANS["main"], evaluation)["main-mtil-accuracy"]
@@ -798,6 +818,7 @@ def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[...
     assert [column.name for column in table.columns] == ["Method", "pets", "paper, its own data: mean"]
 
 
+@pytest.mark.slow
 def test_stand_ins_are_told(measured: Callable[..., Evaluation]) -> None:
     evaluation = measured(flat(), SHORT)
     labels = {"GIFT": "GIFT (images 8, generator retrieval), retrieved images", "TASSO": "TASSO (rank 72)"}
@@ -870,6 +891,7 @@ def test_texts_need_all_data_sets(measured: Callable[..., Evaluation]) -> None:
 # -- the record ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_record_says_what_the_runs_are_and_nothing_of_this_machine(tmp_path: Path) -> None:
     common = {
         "benchmark": "mtil-mini",
@@ -909,6 +931,7 @@ def test_record_says_what_the_runs_are_and_nothing_of_this_machine(tmp_path: Pat
             read_record(tmp_path / "plans.json")
 
 
+@pytest.mark.slow
 def test_reading_needs_no_torch() -> None:
     modules = ", ".join(
         f"tasso.report.paper.{name}" for name in ("claims", "evaluation", "tables", "report", "figures")

@@ -24,6 +24,7 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_coarsely(monkeypatch)
 
 
+@pytest.mark.slow
 def test_figures_are_written_twice_the_same(tmp_path: Path) -> None:
     runs = write_runs(tmp_path / "runs", several(seeds=2)[1:3])
     first, second = (write_figures(runs, tmp_path / name) for name in ("one", "two"))
@@ -48,6 +49,7 @@ def test_figures_are_written_twice_the_same(tmp_path: Path) -> None:
     assert "from 2 runs" in captions
 
 
+@pytest.mark.slow
 def test_only_what_the_runs_have_is_drawn(tmp_path: Path) -> None:
     contents = [results("A", rows=1), results("B", rows=0), results("one", tasks=TASKS[:1], benchmark="alone")]
     contents[2]["mtil"]["metrics"]["forgetting"] = contents[2]["mcil"]["metrics"]["forgetting"] = None

@@ -445,6 +445,7 @@ class Page(HTMLParser):
 GALLERY = {"aircraft": [("jet & co", png(10)), ("glider", png(200))], "textures": [("<b>brick</b>", png(60))]}
 
 
+@pytest.mark.slow
 def test_page_is_well_formed_and_stands_alone(runs: pd.DataFrame, tmp_path: Path) -> None:
     out = write_page(runs, tmp_path / "new" / "page.html", title="A & B", intro="One.\n\nTwo.", gallery=GALLERY)
     source = out.read_text(encoding="utf-8")
@@ -461,6 +462,7 @@ def test_page_is_well_formed_and_stands_alone(runs: pd.DataFrame, tmp_path: Path
     assert source == build_page(runs, title="A & B", intro="One.\n\nTwo.", gallery=GALLERY)
 
 
+@pytest.mark.slow
 def test_page_says_everything(runs: pd.DataFrame) -> None:
     page = Page(build_page(runs, title="Report", intro="", gallery=GALLERY, sentence="TASSO wins."))
     text = "\n".join(page.texts)
@@ -485,6 +487,7 @@ def test_page_says_everything(runs: pd.DataFrame) -> None:
     assert "1 more run of LwF" in text
 
 
+@pytest.mark.slow
 def test_page_carries_its_tables_as_files(runs: pd.DataFrame) -> None:
     source = build_page(runs, title="Report", intro="")
     found = re.search(r'<script type="application/json" id="files">(.*?)</script>', source, re.S)
@@ -497,6 +500,7 @@ def test_page_carries_its_tables_as_files(runs: pd.DataFrame) -> None:
     assert files["matrix-tasso-1-mtil-1"]["csv"] == to_csv(matrix_table(first(runs), "mtil"))
 
 
+@pytest.mark.slow
 def test_page_images(runs: pd.DataFrame) -> None:
     page = Page(build_page(runs, title="Report", intro="", gallery=GALLERY))
     images = [attrs for tag, attrs in page.tags if tag == "img"]
@@ -511,6 +515,7 @@ def test_page_images(runs: pd.DataFrame) -> None:
         build_page(runs, title="", intro="", gallery={"birds": [("robin", b"GIF89a")]})
 
 
+@pytest.mark.slow
 def test_page_escapes_every_text(folder: Callable[..., Path], tmp_path: Path) -> None:
     evil = '</script><script>alert("x")</script>'
     tasks = [evil, "'\"&amp;"]
@@ -527,6 +532,7 @@ def test_page_escapes_every_text(folder: Callable[..., Path], tmp_path: Path) ->
     assert "'\"&amp;" in page.texts
 
 
+@pytest.mark.slow
 def test_page_tells_comparisons_apart(folder: Callable[..., Path], tmp_path: Path) -> None:
     folder("a", results("A"))
     folder("b", results("A", tasks=TASKS[:2]))
@@ -536,6 +542,7 @@ def test_page_tells_comparisons_apart(folder: Callable[..., Path], tmp_path: Pat
         assert [text.strip() for text in page.texts].count(name) == 3  # trade-off, curves and matrices
 
 
+@pytest.mark.slow
 def test_methods_keep_their_colour_and_mark(folder: Callable[..., Path], tmp_path: Path) -> None:
     for index in range(10):
         folder(f"{index}", results(f"M{index}", shift=float(index)))
@@ -570,6 +577,7 @@ def test_a_failed_write_leaves_the_old_page(
 # -- distances -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_distances_are_read_and_optional(folder: Callable[..., Path]) -> None:
     from runs_on_disk import alignment
 

@@ -22,6 +22,8 @@ import tasso
 from conftest import draw
 from tasso.cli import main
 
+pytestmark = pytest.mark.slow
+
 for package in ("starlette", "uvicorn"):
     pytest.importorskip(package, reason=f"no {package} here: pip install 'tasso[serve]'")
 

@@ -32,6 +32,7 @@ def curves(
     return tuple(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTURED)
 def test_a_replay_does_what_the_steps_do(quick: dict[str, Any], name: str) -> None:
     """In the second task, where teachers and memories differ from the model."""
@@ -79,6 +80,7 @@ class TensorRamp(Ramp):
         self.weight = torch.zeros(())  # type: ignore[assignment]
 
 
+@pytest.mark.slow
 def test_frozen_python_is_found_out(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for cls in (Ramp, TensorRamp, Reader):
         monkeypatch.setitem(METHODS, cls.name, cls)

@@ -22,6 +22,8 @@ from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
 STEPS = 20
 

@@ -347,6 +347,7 @@ def test_texts_are_encoded_once_and_their_tower_stays(
 # -- compiling -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_compiled_towers_learn_the_same(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     # Traced and differentiated as always, but without the last stage, which needs a C++ compiler.
     wanted: list[object] = []

@@ -120,6 +120,7 @@ def check_same_end(one: Path, other: Path) -> None:
         assert all(torch.equal(tensor, expected[key]) for key, tensor in tensors.items()), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     {"name": "tasso", "rank": 6},
     {"name": "icarl", "memory": 8, "classifier": "nearest-mean"},
@@ -154,6 +155,7 @@ def test_earlier_measurements_stay_comparable(two: Path, whole: Path, images: Pa
     assert again.classify(next((images / "land").rglob("*.png")), task="ground")[0][0].task == "ground"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "number"),
     [
@@ -196,6 +198,7 @@ def test_a_killed_extension_is_resumed_without_the_old_run(
     check_same_end(tmp_path / "three", whole)
 
 
+@pytest.mark.slow
 def test_rows_of_removed_checkpoints_are_left_open(
     two: Path, whole: Path, images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

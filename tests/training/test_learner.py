@@ -104,6 +104,7 @@ def uninterrupted(stepwise: dict[str, Any], tmp_path: Path) -> Path:
     return tmp_path / "whole"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "number"),
     [
@@ -127,6 +128,7 @@ def test_killed_run_is_resumed_and_ends_with_the_same_bits(
     check_same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_the_state_and_says_how_to_resume(stepwise: dict[str, Any], uninterrupted: Path) -> None:
     stopped = run_child({**stepwise, "save_every": None}, "interrupt-step", 9)
     assert stopped.returncode == 130, stopped.stderr
@@ -137,6 +139,7 @@ def test_ctrl_c_saves_the_state_and_says_how_to_resume(stepwise: dict[str, Any],
     check_same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_last_step_of_a_task_stops_the_run(stepwise: dict[str, Any], uninterrupted: Path) -> None:
     stopped = run_child(stepwise, "interrupt-step", 6)
     assert stopped.returncode == 130
@@ -145,12 +148,14 @@ def test_ctrl_c_in_the_last_step_of_a_task_stops_the_run(stepwise: dict[str, Any
     check_same_run(Path(str(stepwise["out"])), uninterrupted)
 
 
+@pytest.mark.slow
 def test_ctrl_c_after_overwrite_does_not_advise_to_overwrite_again(stepwise: dict[str, Any]) -> None:
     stopped = run_child({**stepwise, "overwrite": True}, "interrupt-step", 2)
     assert "The same command without --overwrite goes on from there" in stopped.stderr
     assert not RunFolder(Path(str(stepwise["out"]))).read_config().overwrite
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_evaluation_says_how_to_resume(stepwise: dict[str, Any], uninterrupted: Path) -> None:
     stopped = run_child(stepwise, "interrupt-evaluation", 2)
     assert stopped.returncode == 130
@@ -260,6 +265,7 @@ def test_run_folders_of_earlier_versions_are_refused(quick: dict[str, Any], key:
         learn(from_dict(quick))
 
 
+@pytest.mark.slow
 def test_tensor_files_without_our_metadata_are_refused(stepwise: dict[str, Any]) -> None:
     run_child(stepwise, "after-state", 3)
     out = Path(str(stepwise["out"]))
@@ -291,6 +297,7 @@ def test_two_processes_do_not_share_a_folder(quick: dict[str, Any]) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_damaged_state_and_missing_checkpoint_are_named(stepwise: dict[str, Any]) -> None:
     run_child(stepwise, "after-state", 3)
     out = Path(str(stepwise["out"]))

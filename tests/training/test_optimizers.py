@@ -66,6 +66,7 @@ def moments(state: dict[str, Tensor]) -> str:
     return next(name for name in state if name.startswith("optimizer/") and state[name].ndim == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [

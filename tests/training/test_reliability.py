@@ -85,6 +85,7 @@ print(json.dumps(done))
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_previous_state(well: Path, tmp_path: Path) -> None:
     half = well / "half"
     size = (half / "state.safetensors").stat().st_size
@@ -137,6 +138,7 @@ print(json.dumps([first.code, first.said, first.changed, second.code, second.sai
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("unshare") or sys.platform != "linux", reason="needs Linux's unshare")
 def test_a_tmpfs_that_is_full(well: Path, here: Path, tmp_path: Path) -> None:
     place = here / "inside"
@@ -191,6 +193,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_refuses_and_a_killed_one_leaves_no_lock(well: Path, here: Path) -> None:
     first = subprocess.Popen(
         [sys.executable, "-c", LOCKING, *HALF], cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
