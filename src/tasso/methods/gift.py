@@ -133,7 +133,7 @@ class Gift(LogitDistillation):
         teacher_images = self.gather(self.teacher_encoders["previous"].encode_images(pairs.pixels))
         teacher = self.scale * teacher_images @ self.teacher_texts[pairs.labels].mT
         forth, back = distillation_both_ways(teacher, student, self.temperature)
-        aligned = alignment(student, matching_targets(pairs.labels), self.label_smoothing)
+        aligned = alignment(student, matching_targets(pairs.labels, student.dtype), self.label_smoothing)
         return {
             "ce": self.task_loss(features, batch.task.labels),
             **self._consolidated(self.weight * (forth + back), self.alignment * aligned),

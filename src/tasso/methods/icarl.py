@@ -179,7 +179,7 @@ class ICaRL(LogitDistillation):
 
     def _class_means(self, task: Task, memory: TaskMemory) -> Tensor:
         """Unit means (C, D) of a task's exemplars, as the model embeds them now; zero for a class without any."""
-        means = torch.zeros(len(task.class_names), self.clip.dim, device=self.clip.device)
+        means = memory.means.new_zeros(len(task.class_names), self.clip.dim, device=self.clip.device)
         if len(memory.exemplars):
             images = task.train.subset(memory.exemplars.cpu().numpy())
             pixels = unwrap(self.task.read)(images, f"{task.name} exemplars")
