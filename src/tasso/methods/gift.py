@@ -105,8 +105,9 @@ class Gift(LogitDistillation):
         if not pool:
             raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
         draws = np.random.default_rng((run.seed, index)).integers(len(pool), size=self.images)
-        # As the code numbers them; its 42 is a seed. Generators take 63 bits.
-        seeds = tuple((number + 100_000 * index + 10_000_000 * run.seed) % 2**63 for number in range(self.images))
+        # As the code numbers them: its 42 is a seed, and its tasks count from −1. Generators take 63 bits.
+        first = 100_000 * (index - 1) + 10_000_000 * run.seed
+        seeds = tuple((first + number) % 2**63 for number in range(self.images))
         return Request(tuple(pool[draw] for draw in draws), seeds, unwrap(run.folder) / f"synthetic-{index + 1:02d}")
 
     def begin_task(self, task: TaskInfo) -> None:
