@@ -123,7 +123,7 @@ class RunConfig:
 
     method: dict[str, Any] = option("method and its hyper-parameters", {"name": "tasso"}, commands="run")
     protocol: Protocol = option(
-        "where the authors' code and the paper's text differ, follow this one", "code", commands=f"{RUNS} {EVAL}"
+        "where the authors' code and the paper's text differ, follow this one", "code", commands=f"{RUNS} {EVAL} pack"
     )
 
     steps: int | None = option(
