@@ -53,7 +53,10 @@ class Gift(LogitDistillation):
     title: ClassVar[str] = "GIFT"
     summary: ClassVar[str] = "distillation and alignment on synthetic pairs, with weights held where they matter"
     source: ClassVar[str] = "its authors' code"
-    verified: ClassVar[str] = "each term and the consolidation against float64 re-computations; not against its code"
+    verified: ClassVar[str] = (
+        "losses, gradients and consolidation against its authors' code (github.com/Luo-Jiaming/GIFT_CL) in float64; "
+        "not its generated images"
+    )
 
     @property
     def stand_in(self) -> str:
