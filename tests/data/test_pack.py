@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from safetensors.torch import load_file
 from test_images import ArraySource, photo
 
@@ -28,6 +28,7 @@ import tasso
 from conftest import draw, write_data_set
 from tasso.cli import main
 from tasso.config import from_dict
+from tasso.data import load_sequence
 from tasso.data.annotated import FolderSource, ZipSource
 from tasso.data.images import (
     DecodedPixels,
@@ -819,6 +820,42 @@ def test_data_pack(unpacked: dict[str, Any], tmp_path: Path, capsys: pytest.Capt
         main(words)
     assert stop.value.code == 2
     assert f"{damaged}: damaged" in capsys.readouterr().err
+
+
+def test_images_of_the_papers_benchmarks_are_as_stored_under_protocol_code(large_root: Path, tmp_path: Path) -> None:
+    """As in the authors' loader. A user's own images are turned upright, and so are all under protocol paper."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    stored = photo(50, 70)
+    for file in sorted(large_root.rglob("train/000.png")):
+        Image.fromarray(stored).save(file, exif=exif)
+    upright = np.rot90(stored, -1)
+    options = {"benchmark": "mtil-mini", "data_root": str(large_root), "check_counts": False, "sequence": "dtd"}
+    folder = str(large_root / "dtd")
+    mixed = {"tasks": {"mine": folder, "theirs": "mtil-mini:dtd"}, "data_root": str(large_root), "check_counts": False}
+    packs = packs_in(tmp_path / "packs")
+    for protocol, expected in (("code", stored), ("paper", upright), ("code", stored)):
+        sequence = load_sequence(from_dict({**options, "protocol": protocol}))
+        reference = sequence.reference
+        assert reference is not None
+        reference = reference.subset(np.array([reference.keys.index("train/000.png")]))
+        own, theirs = load_sequence(
+            from_dict({**mixed, "protocol": protocol, "reference": str(large_root / "imagenet")})
+        ).tasks
+        both = joined([own.train, theirs.train])
+        second = len(own.train)
+        np.testing.assert_array_equal(decode(sequence.tasks[0].train, 0), expected)
+        np.testing.assert_array_equal(decode(reference, 0), expected)
+        np.testing.assert_array_equal(decode(theirs.train, 0), expected)
+        np.testing.assert_array_equal(decode(own.train, 0), upright)
+        np.testing.assert_array_equal(decode(both, 0), upright)
+        np.testing.assert_array_equal(decode(both, second), expected)
+        for images, pixels in ((sequence.tasks[0].train, expected), (own.train, upright)):
+            packs.add(images, "dtd train", may_skip=False)
+            found = packs.find(images)
+            assert found is not None
+            np.testing.assert_array_equal(found[0][0].image(0).transpose(1, 2, 0), pixels)
+    assert len(list((tmp_path / "packs").iterdir())) == 2, "one as stored, one turned"
 
 
 def test_data_pack_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

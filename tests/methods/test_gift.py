@@ -212,8 +212,18 @@ def test_images_that_a_later_task_needs_are_missed_before_the_first_is_trained(
     assert not Path(str(quick["out"])).exists()
 
 
-def test_seeds_fit_a_generator_however_large_the_run_s_is(quick: dict[str, Any]) -> None:
-    method = learner_for(quick, method=SMALL, seed=2**47).method
+def test_seeds_are_those_of_the_authors_code(quick: dict[str, Any]) -> None:
+    method = learner_for(quick, method=SMALL, seed=42).method
     assert isinstance(method, Gift)
-    for seed in method.requests[1].seeds:
-        torch.Generator().manual_seed(seed)
+    first, second = method.requests
+    assert first.seeds == tuple(range(419_900_000, 419_900_024))
+    assert second.seeds == tuple(range(420_000_000, 420_000_024))
+
+
+def test_seeds_fit_a_generator_however_large_the_run_s_is(quick: dict[str, Any]) -> None:
+    for run_seed in (0, 2**47):
+        method = learner_for(quick, method=SMALL, seed=run_seed).method
+        assert isinstance(method, Gift)
+        for seed in (seed for request in method.requests for seed in request.seeds):
+            assert seed >= 0
+            torch.Generator().manual_seed(seed)

@@ -102,6 +102,17 @@ def adamw(rates: Sequence[float], weight_decay: float, betas: tuple[float, float
     return w
 
 
+def authors_schedule(count: int, steps: int, warmup: int) -> list[float]:
+    """The first factors on the learning rate in the code of ZSCL and its successors."""
+    factors = []
+    for step in range(count):
+        if step < warmup:
+            factors.append((step + 1) / warmup)
+        else:
+            factors.append(0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))))
+    return factors
+
+
 @pytest.mark.parametrize("warmup", [0, 2])
 def test_steps_are_those_of_adamw(tiny_clip: Clip, warmup: int) -> None:
     """Cosine, warm-up, both betas, decoupled weight decay, and a group's own values."""
@@ -111,24 +122,42 @@ def test_steps_are_those_of_adamw(tiny_clip: Clip, warmup: int) -> None:
     method = Bowl()
     method.begin_task(TaskInfo(0, "bowl", (), (), 0))
     training = advanced(Training(tiny_clip, method, {"task": stream}, plan), 3)
-    factors = [0.5 * (1 + math.cos(math.pi * t / 4)) * min(1.0, (t + 1) / max(warmup, 1)) for t in range(3)]
+    factors = authors_schedule(3, 4, warmup)
     for name, lr, weight_decay in (("plain", 0.1, 0.3), ("own", Bowl.own["lr"], Bowl.own["weight_decay"])):
         expected = adamw([lr * factor for factor in factors], weight_decay, plan.betas)
         np.testing.assert_allclose(method.weights[name].detach().numpy(), expected, rtol=1e-12, err_msg=name)
     assert training.step == 3
 
 
-@pytest.mark.parametrize("warmup", [0, 3])
+@pytest.mark.parametrize("warmup", [0, 1, 3, 8, 20])
 def test_learning_rates_follow_the_cosine_after_the_warm_up(quick: dict[str, Any], warmup: int) -> None:
     method = {**options_for("tasso"), "projector_lr": 0.02}
     training = learner_for(quick, method=method, steps=8, warmup=warmup).begin(0)
     rates: list[list[float]] = []
     training.optimizers[0].register_step_pre_hook(lambda o, *_: rates.append([float(g["lr"]) for g in o.param_groups]))
     advanced(training, 8)
-    warmth = [min(1.0, (t + 1) / warmup) if warmup else 1.0 for t in range(8)]
-    cosine = [(1 + math.cos(math.pi * t / 8)) / 2 for t in range(8)]
-    expected = [[lr * w * c for lr in (1e-3, 0.02)] for w, c in zip(warmth, cosine, strict=True)]
+    expected = [[lr * factor for lr in (1e-3, 0.02)] for factor in authors_schedule(8, 8, warmup)]
     np.testing.assert_allclose(rates, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("optimise", "encoder", "projector"),
+    [
+        ("alternate", [0, 2 / 3, 0, 0, 0.75, 0], [1 / 3, 0, 1, 1, 0, 0.25]),
+        ("projector-first", [0, 0, 0, 0, 1, 0.5], [1 / 3, 2 / 3, 1, 1, 0, 0]),
+    ],
+)
+def test_a_group_that_rests_does_so_while_rates_rise(
+    quick: dict[str, Any], optimise: str, encoder: list[float], projector: list[float]
+) -> None:
+    method = {**options_for("tasso"), "optimise": optimise}
+    training = learner_for(quick, method=method, steps=6, warmup=3, lr=1.0).begin(0)
+    rates = []
+    for training.step in range(6):
+        training._set_learning_rates()
+        rates.append({g["name"]: g["lr"] for g in training.optimizers[0].param_groups})
+    assert [rate["encoder"] for rate in rates] == pytest.approx(encoder, abs=1e-12)
+    assert [rate["projector"] for rate in rates] == pytest.approx(projector, abs=1e-12)
 
 
 def test_options_of_the_optimiser_arrive(quick: dict[str, Any]) -> None:

@@ -123,7 +123,7 @@ class RunConfig:
 
     method: dict[str, Any] = option("method and its hyper-parameters", {"name": "tasso"}, commands="run")
     protocol: Protocol = option(
-        "where the authors' code and the paper's text differ, follow this one", "code", commands=f"{RUNS} {EVAL}"
+        "where the authors' code and the paper's text differ, follow this one", "code", commands=f"{RUNS} {EVAL} pack"
     )
 
     steps: int | None = option(
@@ -158,7 +158,7 @@ class RunConfig:
         (0.9, 0.999), scope="optimisation", ge=0, lt=1, commands=RUNS,
     )
     warmup: int = option(
-        "steps over which the learning rate rises linearly, on top of the cosine",
+        "steps over which the learning rate rises linearly; the cosine runs over the other steps",
         0, scope="optimisation", ge=0, commands=RUNS,
     )
     seed: int = option(

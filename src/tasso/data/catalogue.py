@@ -17,7 +17,7 @@ from tasso.data import drawn
 from tasso.data.annotated import PREPARE, check_files, read_annotated
 from tasso.data.readers import few_shot, find_all_images, load_own
 from tasso.data.sequences import order
-from tasso.data.task import ImageSet, Task, TaskSequence
+from tasso.data.task import AsStored, ImageSet, Task, TaskSequence
 from tasso.errors import ConfigError, DataError
 
 log = logging.getLogger("tasso")
@@ -59,7 +59,7 @@ class Benchmark:
     Attributes:
         data_sets: of the tasks, in the benchmark's order, with their sizes.
         reference: the data set of the reference images.
-        needs_root: must the user give a folder with the data sets?
+        needs_root: must the user give a folder with the data sets? Else its images are drawn by code.
         load_task: (task name, data root, check counts?) → task.
         load_reference: (data root, check counts?) → images, and the class names of their data set.
     """
@@ -187,14 +187,30 @@ def task_order(config: RunConfig) -> list[str]:
 def _load_task(name: str, config: RunConfig) -> Task:
     if not config.tasks:
         benchmark = BENCHMARKS[config.benchmark]
-        return benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
+        return _read_task(benchmark, name, config)
     spec = next(spec for spec in config.tasks if spec["name"] == name)
     if not names_catalogue(spec["from"]):
         return load_own(spec, config)
     benchmark, task = _catalogue_task(spec["from"], config)
-    loaded = benchmark.load_task(task, data_root(config, benchmark), config.check_counts)
+    loaded = _read_task(benchmark, task, config)
     templates = read_templates(spec["template"]) if "template" in spec else ()
     return dataclasses.replace(loaded, name=name, templates=templates)
+
+
+def _read_task(benchmark: Benchmark, name: str, config: RunConfig) -> Task:
+    """A task of a benchmark as this run reads it."""
+    task = benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
+    train, val, test = (_oriented(images, benchmark, config) for images in (task.train, task.val, task.test))
+    return dataclasses.replace(task, train=train, val=val, test=test)
+
+
+def _oriented(images: ImageSet, benchmark: Benchmark, config: RunConfig) -> ImageSet:
+    """The loader of the paper's authors does not turn images upright, so `--protocol code` does not either.
+
+    A user's own images, which do not come through here, are always turned.
+    """
+    as_stored = benchmark.needs_root and config.protocol == "code"
+    return dataclasses.replace(images, source=AsStored(images.source)) if as_stored else images
 
 
 def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
@@ -226,7 +242,8 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
         benchmark = BENCHMARKS[name]
         if name == "atlas" and any(not spec["from"].startswith("atlas:") for spec in config.tasks or ()):
             log.warning("%s", DRAWN_REFERENCE)
-        return benchmark.load_reference(data_root(config, benchmark), config.check_counts)
+        images, names = benchmark.load_reference(data_root(config, benchmark), config.check_counts)
+        return _oriented(images, benchmark, config), names
     folder = Path(name)
     if not folder.exists():
         raise ConfigError(

@@ -35,6 +35,33 @@ class Stamped(Protocol):
         """One text per key; it changes when the image changes."""
 
 
+class NotTurned(bytes):
+    """An encoded image that is not turned upright when it is decoded."""
+
+
+@dataclass(frozen=True)
+class AsStored:
+    """Image files of another source with their pixels as stored, whatever orientation their EXIF data note."""
+
+    files: Source
+
+    def read(self, key: str) -> NotTurned:
+        content = self.files.read(key)
+        assert isinstance(content, bytes)
+        return NotTurned(content)
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        return self.files.missing(keys)
+
+    def describe(self, key: str) -> str:
+        return self.files.describe(key)
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        """Those of the files."""
+        assert isinstance(self.files, Stamped)
+        return self.files.stamps(keys)
+
+
 @dataclass(frozen=True)
 class ImageSet:
     """Images with labels; the labels of reference images are not used.

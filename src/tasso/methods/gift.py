@@ -53,7 +53,10 @@ class Gift(LogitDistillation):
     title: ClassVar[str] = "GIFT"
     summary: ClassVar[str] = "distillation and alignment on synthetic pairs, with weights held where they matter"
     source: ClassVar[str] = "its authors' code"
-    verified: ClassVar[str] = "each term and the consolidation against float64 re-computations; not against its code"
+    verified: ClassVar[str] = (
+        "losses, gradients and consolidation against its authors' code (github.com/Luo-Jiaming/GIFT_CL) in float64; "
+        "not its generated images"
+    )
 
     @property
     def stand_in(self) -> str:
@@ -105,8 +108,9 @@ class Gift(LogitDistillation):
         if not pool:
             raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
         draws = np.random.default_rng((run.seed, index)).integers(len(pool), size=self.images)
-        # As the code numbers them; its 42 is a seed. Generators take 63 bits.
-        seeds = tuple((number + 100_000 * index + 10_000_000 * run.seed) % 2**63 for number in range(self.images))
+        # As the code numbers them: its 42 is a seed, and its tasks count from −1. Generators take 63 bits.
+        first = 100_000 * (index - 1) + 10_000_000 * run.seed
+        seeds = tuple((first + number) % 2**63 for number in range(self.images))
         return Request(tuple(pool[draw] for draw in draws), seeds, unwrap(run.folder) / f"synthetic-{index + 1:02d}")
 
     def begin_task(self, task: TaskInfo) -> None:
@@ -133,7 +137,7 @@ class Gift(LogitDistillation):
         teacher_images = self.gather(self.teacher_encoders["previous"].encode_images(pairs.pixels))
         teacher = self.scale * teacher_images @ self.teacher_texts[pairs.labels].mT
         forth, back = distillation_both_ways(teacher, student, self.temperature)
-        aligned = alignment(student, matching_targets(pairs.labels), self.label_smoothing)
+        aligned = alignment(student, matching_targets(pairs.labels, student.dtype), self.label_smoothing)
         return {
             "ce": self.task_loss(features, batch.task.labels),
             **self._consolidated(self.weight * (forth + back), self.alignment * aligned),

@@ -89,9 +89,9 @@ def distillation_both_ways(teacher: Tensor, student: Tensor, temperature: float)
     return forth, soft_cross_entropy(teacher.mT, student.mT, temperature)
 
 
-def matching_targets(prompts: Tensor) -> Tensor:
+def matching_targets(prompts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """GIFT: targets (B, B) of which images and texts belong together, from prompt indices (B,); equal prompts share."""
-    same = (prompts[:, None] == prompts[None, :]).float()
+    same = (prompts[:, None] == prompts[None, :]).to(dtype)
     return same / same.sum(-1, keepdim=True)
 
 

@@ -32,7 +32,9 @@ class SelectAndDistill(Method):
     title: ClassVar[str] = "SnD"
     summary: ClassVar[str] = "distillation from the previous and the pretrained model, chosen image by image"
     source: ClassVar[str] = "its authors' code"
-    verified: ClassVar[str] = "both selections against a float64 re-computation; not against a run of its authors' code"
+    verified: ClassVar[str] = (
+        "losses and gradients, both selections, against its authors' code (github.com/chu0802/SnD) in float64"
+    )
     cuda_graphs: ClassVar[bool] = True
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "code": {"selection": "batch_mean"},

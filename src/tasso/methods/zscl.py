@@ -63,7 +63,9 @@ class ZeroShotContinualLearning(LogitDistillation):
     title: ClassVar[str] = "ZSCL"
     summary: ClassVar[str] = "distillation from the pretrained model on reference images and texts; mean of weights"
     source: ClassVar[str] = "its authors' code"
-    verified: ClassVar[str] = "loss and mean against float64 re-computations; not against a run of its authors' code"
+    verified: ClassVar[str] = (
+        "losses, gradients and mean of weights against its authors' code (github.com/Thunderbeee/ZSCL) in float64"
+    )
 
     def validate(self) -> None:
         rule = "needs reference_view eval: random crops are different in every step"

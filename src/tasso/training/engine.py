@@ -181,15 +181,25 @@ class Training:
 
     def _set_learning_rates(self) -> frozenset[str]:
         """Set those of this step; returns the names of the groups that rest."""
-        warmup = min(1.0, (self.step + 1) / self.plan.warmup) if self.plan.warmup else 1.0
-        factors = self.method.lr_factors(self.step, self.plan.steps)
+        factors = self._lr_factors()
         for settings in (settings for optimizer in self.optimizers for settings in optimizer.param_groups):
-            lr = settings["peak_lr"] * factors[settings["name"]] * warmup
+            lr = settings["peak_lr"] * factors[settings["name"]]
             if isinstance(settings["lr"], Tensor):
                 settings["lr"].fill_(lr)
             else:
                 settings["lr"] = lr
         return frozenset(group.name for group in self.groups if factors[group.name] == 0)
+
+    def _lr_factors(self) -> dict[str, float]:
+        """Factors of this step: a linear rise to 1 over the warm-up, then the method's schedule over the other steps.
+
+        A group that the method lets rest in a step of the warm-up rests.
+        """
+        warmup, total = self.plan.warmup, self.plan.steps
+        if self.step >= warmup:
+            return self.method.lr_factors(self.step - warmup, total - warmup)
+        rise = (self.step + 1) / warmup
+        return {name: rise * (factor != 0) for name, factor in self.method.lr_factors(self.step, total).items()}
 
     def close(self) -> None:
         """Freeze the model again and stop reading ahead."""

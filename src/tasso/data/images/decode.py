@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from tasso.data.task import Array, ImageSet
+from tasso.data.task import Array, ImageSet, NotTurned
 from tasso.errors import DataError
 
 
@@ -28,7 +28,9 @@ def decode(images: ImageSet, index: int) -> Array:
     except Exception as error:  # no permission, no memory, no such file: the image itself may be fine
         raise DataError(f"{where}: not a readable image: {error}") from None
     try:
-        return stored if isinstance(stored, np.ndarray) else pixels_of(io.BytesIO(stored))
+        if isinstance(stored, np.ndarray):
+            return stored
+        return pixels_of(io.BytesIO(stored), upright=not isinstance(stored, NotTurned))
     except MemoryError:
         raise DataError(f"{where}: not enough memory for this image") from None
     except Exception as error:  # Pillow raises errors of many kinds for a damaged file
@@ -42,10 +44,10 @@ def reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def pixels_of(file: io.BytesIO | str) -> Array:
-    """Pixels of an encoded image, `(H, W, 3)` uint8."""
+def pixels_of(file: io.BytesIO | str, upright: bool = True) -> Array:
+    """Pixels of an encoded image, `(H, W, 3)` uint8; turned upright, or as stored."""
     with Image.open(file) if isinstance(file, str) else _open(file) as image:
-        return to_rgb(image)
+        return to_rgb(image, upright)
 
 
 def _open(file: io.BytesIO) -> Image.Image:
@@ -72,7 +74,6 @@ def _upright(image: Image.Image) -> Image.Image:
 
     Pillow's own `exif_transpose` rewrites all EXIF data, and fails where a tag is malformed.
     """
-    image.load()  # a damaged image is found here, not where damaged EXIF data are ignored
     try:
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged EXIF data are no reason to refuse an image
@@ -80,9 +81,14 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-def to_rgb(image: Image.Image) -> Array:
-    """A Pillow image as upright RGB, `(H, W, 3)` uint8. Pillow itself would clip 16-bit values at 255."""
-    image = _upright(image)
+def to_rgb(image: Image.Image, upright: bool = True) -> Array:
+    """A Pillow image as RGB, `(H, W, 3)` uint8; turned upright, or as stored.
+
+    Pillow itself would clip 16-bit values at 255.
+    """
+    image.load()  # a damaged image is found here, not where damaged EXIF data are ignored
+    if upright:
+        image = _upright(image)
     if image.mode.startswith("I;16"):
         grey = (np.asarray(image).astype(np.uint16) // 257).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=-1)

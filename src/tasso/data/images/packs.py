@@ -16,7 +16,7 @@ from tasso.data.images.decode import CorruptImageError
 from tasso.data.images.pack import DamagedPackError, Pack, open_pack
 from tasso.data.images.packing import build
 from tasso.data.images.transforms import Preprocess
-from tasso.data.task import ImageSet, JoinedSource, Source, Stamped, Task, TaskSequence
+from tasso.data.task import AsStored, ImageSet, JoinedSource, Source, Stamped, Task, TaskSequence
 from tasso.errors import ConfigError, DataError
 from tasso.files import locked
 
@@ -135,10 +135,14 @@ class Packs:
         return found
 
     def _folder_name(self, images: ImageSet, name: str) -> str:
-        """Other images under the same name, such as a smaller test set, are another pack; so is another size."""
+        """Other images under the same name, such as a smaller test set, are another pack; so is another size.
+
+        Images as stored and images turned upright are different packs, too.
+        """
         digest = hashlib.sha256("\n".join(images.keys).encode()).hexdigest()[:10]
         plain = re.sub(r"[^\w.-]+", "-", name)
-        return f"{plain}-{self.size}-{digest}"
+        kind = "-as-stored" if isinstance(images.source, AsStored) else ""
+        return f"{plain}-{self.size}{kind}-{digest}"
 
 
 def _advice(may_skip: bool) -> str:

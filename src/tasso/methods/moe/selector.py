@@ -171,7 +171,7 @@ class TaskSelector(nn.Module):
         inputs = self.features.squashed(self.features.raw(pixels))
         coders = [self.coder(task) for task in self.tasks]
         errors = torch.stack([coder.errors(inputs) for coder in coders], dim=-1)
-        thresholds = torch.stack([coder.threshold for coder in coders]).float()
+        thresholds = torch.stack([coder.threshold for coder in coders]).to(errors.dtype)
         return choose_tasks(errors, torch.tensor(self.tasks, device=errors.device), thresholds, self.whole_batch)
 
 
