@@ -16,8 +16,6 @@ import pytest
 from tasso.methods import METHODS
 from tasso.methods.describe import cost_in_words, describe
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("mkdocs", reason="no mkdocs here: pip install 'tasso[docs]'")
 pytest.importorskip("material", reason="no mkdocs-material here: pip install 'tasso[docs]'")
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -28,6 +26,7 @@ import draw_method_figures
 from site_of_docs import hooks
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 DOCS = ROOT / "docs"
 
 

@@ -20,11 +20,10 @@ from tasso.data.sequences import order
 from tasso.experiments.plans import PLANS, SND, TASSO, Setup
 from tasso.report import summary_table, to_csv, to_latex, write_page
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("selenium.webdriver", reason="no selenium here: pip install 'tasso[dev]'")
 from selenium.webdriver.common.keys import Keys
 
+pytestmark = pytest.mark.slow
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(18, 22, 28)"
 
 
