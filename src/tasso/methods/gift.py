@@ -42,7 +42,7 @@ class Gift(LogitDistillation):
         "where images come from: diffusers (Stable Diffusion, as its authors), folder, atlas, retrieval", "diffusers"
     )
     generator_source: str | None = option(
-        "model of diffusers (default: Stable Diffusion v1.5), or folder of images", None
+        "model of diffusers (default: Stable Diffusion v1.5), or folder of images", None, content=True
     )
     images: int = option("synthetic images per task (code)", 1000, ge=1)
     generation_steps: int = option("denoising steps of diffusers (code)", 50, ge=1)
