@@ -26,6 +26,7 @@ from test_images import ArraySource, photo
 
 import tasso
 from conftest import draw, write_data_set
+from method_runs import learner_for
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.data import load_sequence
@@ -764,8 +765,12 @@ def test_a_run_leaves_out_corrupt_training_images_and_keeps_labels_and_images_to
             return seen[-1]
 
     monkeypatch.setattr(run_data, "Stream", Spy)
-    results = learn(from_dict({**options, "corrupt": "skip", "method": {"name": "finetune"}, "limit_tasks": 1}))
+    skipping = {**options, "corrupt": "skip", "method": {"name": "finetune"}, "limit_tasks": 1}
+    results = learn(from_dict(skipping))
     assert results["finished"]
+    assert results["left_out"] == {"mtil-mini dtd train": ["train/004.png"]}
+    assert results["data"]["tasks"]["dtd"]["train"] == 35
+    learner_for(skipping)  # a run that goes on compares with what it learned from
     assert len(seen[0].labels) == 35  # of 36
     for pixels, label in zip(seen[0].pixels, seen[0].labels.tolist(), strict=True):
         colour = pixels.mean((1, 2)) * 0.25 * 255 + 127.5

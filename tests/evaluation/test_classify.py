@@ -177,7 +177,7 @@ def test_batch_dependent_models_get_one_image_at_a_time(run_folder: Path, monkey
 
     monkeypatch.setattr(Inference, "embed", counted)
     run.classify([draw(0, 0)] * 3)
-    monkeypatch.setattr(Inference, "batch_dependent", True)
+    monkeypatch.setattr(Inference, "shared_batch", 128)
     run.classify([draw(0, 0)] * 3)
     assert sizes == [3, 1, 1, 1]
 

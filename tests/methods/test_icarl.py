@@ -19,7 +19,7 @@ from slow_losses import slow_d
 from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError
 from tasso.methods import build_method
-from tasso.methods.icarl import ICaRL, NearestMean, choose_exemplars, herd
+from tasso.methods.icarl import ICaRL, NearestMean, TaskMemory, choose_exemplars, herd
 from tasso.models.inference import Embedded
 from tasso.models.loading import load_clip
 from tasso.training.learner import learn
@@ -176,12 +176,25 @@ def test_first_task_is_fine_tuning(quick: dict[str, Any]) -> None:
 def test_texts_decide_whether_and_means_decide_which() -> None:
     x, y, z, u, v = torch.eye(5)
     # The means of the first task's classes x, y, z are swapped against the texts, so that the two can be told apart.
-    means = NearestMean(AxisClip(), {("x", "y", "z"): torch.stack([y, z, x])})  # type: ignore[arg-type]
+    means = NearestMean(AxisClip(), {("first", ("x", "y", "z")): torch.stack([y, z, x])})  # type: ignore[arg-type]
     images = Embedded(torch.stack([x, y, u, 0.8 * v + 0.6 * x]))
-    scores = means.scores(images, [("x", "y", "z"), ("u", "v")], ("{}",))
+    scores = means.scores(images, [("x", "y", "z"), ("u", "v")], ("{}",), ["first", "second"])
     assert scores.argmax(-1).tolist() == [2, 0, 3, 4]
     assert scores[:, :3].argmax(-1).tolist() == [2, 0, 0, 2], "among its own classes the means decide alone"
     assert means.scores(images, [("x", "y")], ("{}",)).argmax(-1).tolist()[:2] == [0, 1], "classes of nobody's task"
+
+
+def test_means_of_two_tasks_with_the_same_classes_are_kept_apart() -> None:
+    x, y = torch.eye(5)[:2]
+    photos, sketches = torch.stack([x, y]), torch.stack([y, x])
+    names = ("x", "y")
+    method = ICaRL(classifier="nearest-mean")
+    method.attach(AxisClip())  # type: ignore[arg-type]
+    method.memories.extend(TaskMemory(torch.arange(2), means) for means in (photos, sketches))
+    inference = method.inference({"photos": names, "sketches": names, "later": names})
+    images = Embedded(torch.stack([x, y]))
+    for task, expected in (("photos", [0, 1]), ("sketches", [1, 0]), ("later", [0, 1])):
+        assert inference.scores(images, [names], ("{}",), [task]).argmax(-1).tolist() == expected, task
 
 
 @pytest.mark.slow

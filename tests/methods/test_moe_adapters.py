@@ -522,6 +522,8 @@ def test_experts_follow_from_seed_and_task_alone(tiny_model: str) -> None:
 class FixedRoutes:
     """A selector that has made up its mind."""
 
+    whole_batch = False
+
     def __init__(self, routes: Sequence[int]) -> None:
         self.chosen = torch.tensor(routes)
 
@@ -571,7 +573,7 @@ def test_texts_go_the_way_of_their_image(tiny_clip: Clip, monkeypatch: pytest.Mo
 def test_before_the_first_task_it_is_plain_clip(tiny_clip: Clip) -> None:
     method = build_method(SMALL)
     method.attach(tiny_clip)
-    assert type(method.inference([NAMES])) is Inference
+    assert type(method.inference({"first": NAMES})) is Inference
 
 
 def test_embeddings_without_routes_are_plain(tiny_clip: Clip) -> None:
@@ -889,7 +891,7 @@ def test_state_is_all_that_a_fresh_model_needs(finished: tuple[dict[str, Any], M
     pixels = images(8)
     ends = []
     for owner in (method, other):
-        inference = owner.inference([])
+        inference = owner.inference({})
         assert isinstance(inference, RoutedInference)
         for task in inference.selector.tasks:
             inference.selector.coder(task).threshold.fill_(1.0)
@@ -1017,6 +1019,43 @@ def test_per_batch_reaches_the_selector(quick: dict[str, Any]) -> None:
         learner.begin(0)
         assert method.selector is not None
         assert method.selector.whole_batch is whole
+
+
+def test_decisions_of_a_batch_belong_to_a_recorded_batch_size(tiny_clip: Clip) -> None:
+    class FirstDecides(FixedRoutes):
+        whole_batch = True
+
+        def routes(self, pixels: Tensor) -> Tensor:
+            return (pixels[:1, 0, 0, 0] > 0).long().expand(len(pixels))
+
+    pixels = Arrays(images(40))
+    found = []
+    for batch_size in (1, 5, 8, 12, 256):
+        selector = cast(TaskSelector, FirstDecides([]))
+        inference = RoutedInference(tiny_clip, random_adapters(tiny_clip), selector, routing_batch=8)
+        routes = inference.embed_all(pixels, batch_size).routes
+        assert routes is not None
+        found.append(routes.tolist())
+    assert all(routes == found[0] for routes in found)
+    assert len(set(found[0])) == 2
+    recorded = resolve(from_dict({"method": {**SMALL, "routing": "per_batch"}, "benchmark": "atlas"}))[0].method
+    assert recorded["routing_batch"] == 128
+
+
+class Arrays:
+    """Images that are normalised already."""
+
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def train_view(self, indices: Any, draws: Any) -> Tensor:
+        raise AssertionError("evaluation uses eval_view")
+
+    def eval_view(self, indices: Any) -> Tensor:
+        return self.pixels[torch.from_numpy(indices)]
 
 
 def test_defaults_are_those_of_the_code() -> None:

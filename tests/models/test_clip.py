@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -35,12 +37,66 @@ def test_mean_over_templates_has_unit_length(tiny_clip: Clip) -> None:
     torch.testing.assert_close(both, torch.nn.functional.normalize((one + two) / 2, dim=-1))
 
 
-def test_changed_text_tower_needs_clear_text_cache(tiny_clip: Clip) -> None:
+def _changes() -> dict[str, Callable[[Any], object]]:
+    def in_place(model: Any) -> None:
+        with torch.no_grad():
+            model.token_embedding.weight.mul_(-1)
+
+    def loaded(model: Any) -> None:
+        model.load_state_dict({"ln_final.weight": -model.ln_final.weight}, strict=False)
+
+    def assigned(model: Any) -> None:
+        model.ln_final.weight.data = -model.ln_final.weight.data
+
+    def replaced(model: Any) -> None:
+        model.ln_final = torch.nn.LayerNorm(16, elementwise_affine=False)
+
+    def hooked(model: Any) -> None:
+        model.ln_final.register_forward_hook(lambda module, args, output: -output)
+
+    return {f.__name__: f for f in (in_place, loaded, assigned, replaced, hooked)}
+
+
+@pytest.mark.parametrize("change", _changes().values(), ids=_changes())
+def test_class_embeddings_are_never_stale(tiny_clip: Clip, change: Callable[[Any], object]) -> None:
     before = tiny_clip.class_embeddings(NAMES, ("{}",))
+    tiny_clip.visual.requires_grad_(True)
     with torch.no_grad():
-        tiny_clip.model.token_embedding.weight.mul_(-1)
-    tiny_clip.clear_text_cache()
-    assert not torch.allclose(before, tiny_clip.class_embeddings(NAMES, ("{}",)))
+        next(tiny_clip.visual.parameters()).add_(1)
+    assert tiny_clip.class_embeddings(NAMES, ("{}",)) is before, "the image tower does not matter"
+    with torch.no_grad():
+        tiny_clip.model.text_projection.add_(0.1 * torch.randn_like(tiny_clip.model.text_projection))
+    tiny_clip.class_embeddings(NAMES, ("{}",))
+    change(tiny_clip.model)
+    now = tiny_clip.class_embeddings(NAMES, ("{}",))
+    assert torch.equal(now, tiny_clip.encode_classes(NAMES, ("{}",)))
+
+
+def test_cached_class_embeddings_have_a_bound(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasso.models.clip.CACHED_CLASS_LISTS", 3)
+    first = tiny_clip.class_embeddings(["first"], ("{}",))
+    for number in range(9):
+        tiny_clip.class_embeddings([f"class {number}"], ("{}",))
+        assert tiny_clip.class_embeddings(["first"], ("{}",)) is first, "used often, so it stays"
+    assert len(tiny_clip._class_embeddings) == 3
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_encoding_texts_leaves_every_module_in_its_mode(tiny_clip: Clip, training: bool) -> None:
+    model = tiny_clip.model
+    model.train(training)
+    tiny_clip.visual.train(not training)
+    before = {name: module.training for name, module in model.named_modules()}
+    tiny_clip.encode_texts(["a"])
+    assert {name: module.training for name, module in model.named_modules()} == before
+
+
+def test_checksum_of_weights(tiny_clip: Clip, tiny_model: str) -> None:
+    assert tiny_clip.weights_checksum() == load_clip(tiny_model).weights_checksum()
+    before = tiny_clip.weights_checksum()
+    with torch.no_grad():
+        tiny_clip.model.ln_final.bias[3] += 1e-7
+    assert tiny_clip.weights_checksum() != before
 
 
 def test_one_forward_equals_two_and_teacher_equals_student(tiny_clip: Clip) -> None:

@@ -264,7 +264,7 @@ def test_cost_table(runs: pd.DataFrame) -> None:
     table = cost_table(runs).shown()
     assert len(table.rows) == 4 * 3 + 2
     assert [cell.text for cell in table.rows[0].cells] == (
-        ["TASSO", "1", "aircraft", "300", "12.3", "2300", "3.0", "4.900", "0.7", "1.2"]
+        ["TASSO", "1", "aircraft", "300", "12.3", "2300", "3.0", "–", "4.900", "0.7", "1.2"]
     )
 
 

@@ -132,7 +132,9 @@ def test_bfloat16_learns_what_float32_learns(tmp_path: Path) -> None:
         training.close()
         curves = {name: torch.stack([step[name] for step in steps]).cpu() for name in steps[0]}
         images = learner.data.cached(learner.sequence.tasks[0].test, "test")
-        return curves, method.inference([learner.sequence.tasks[0].class_names]).embed_all(images).features.cpu()
+        return curves, method.inference({"first": learner.sequence.tasks[0].class_names}).embed_all(
+            images
+        ).features.cpu()
 
     losses, features = learned("float32", 1102)
 

@@ -151,6 +151,39 @@ def test_a_run_of_two_processes_is_resumed_by_one(quick: dict[str, Any], tmp_pat
     assert len((out / "log.jsonl").read_text().splitlines()) < 20, "only rank 0 writes"
 
 
+def test_processes_stop_together_after_the_last_step(quick: dict[str, Any], tmp_path: Path) -> None:
+    """Only rank 1 is asked to stop, in the last step of a task, when ranks do not ask each other any more."""
+    config = tmp_path / "run.yaml"
+    config.write_text(json.dumps({**quick, "steps": 3}))
+    script = tmp_path / "stopped.py"
+    script.write_text(
+        "import os, signal, sys, torch\n"
+        "torch.set_num_threads(1)\n"
+        "from tasso.training.engine import Training\n"
+        "advance = Training.advance\n"
+        "def advance_and_ask(self):\n"
+        "    terms = advance(self)\n"
+        "    if self.step == self.plan.steps and self.clip.distributed.rank == 1:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return terms\n"
+        "Training.advance = advance_and_ask\n"
+        "from tasso.config import from_dict\n"
+        "from pathlib import Path\n"
+        "from tasso.files import read_yaml\n"
+        "from tasso.training.learner import learn\n"
+        "from tasso.training.stopping import Stopped\n"
+        "try:\n"
+        f"    learn(from_dict(read_yaml(Path({str(config)!r}))))\n"
+        "except Stopped as stopped:\n"
+        "    open(f'{__file__}.{os.environ[\"RANK\"]}', 'w').write(str(stopped))\n"
+    )
+    ended = torchrun(script)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    for rank in (0, 1):
+        assert Path(f"{script}.{rank}").read_text().startswith("stopped after the last step of dtd")
+    assert learn(from_dict({**quick, "steps": 3}))["finished"]
+
+
 def test_shards_of_a_batch() -> None:
     assert [Distributed(rank, 4).shard(8) for rank in range(4)] == [slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 8)]
     assert SINGLE_PROCESS.shard(5) == slice(0, 5)

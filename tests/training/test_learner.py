@@ -186,7 +186,7 @@ def test_run_folder_is_complete(quick: dict[str, Any]) -> None:
     ]  # fmt: skip
     results = json.loads((folder / "results.json").read_text())
     assert results["tasks"] == ["dtd", "eurosat"]
-    assert {"steps", "seconds", "images_per_second", "peak_memory_bytes", "trainable_parameters"} <= set(
+    assert {"steps", "seconds", "images_per_second", "process_peak_memory_bytes", "trainable_parameters"} <= set(
         results["per_task"][0]
     )
     assert results["per_task"][0]["steps"] == 4

@@ -1,6 +1,7 @@
 """Options: how they are declared (`fields`), those of a run (`run`), and how own tasks are written (`task_specs`)."""
 
 from tasso.config.fields import SCOPES, Option, Scope, check_options, choices_of, coerce, option, options_of, require
+from tasso.config.paths import absolute_paths
 from tasso.config.run import (
     OWN,
     PROTOCOLS,
@@ -23,6 +24,7 @@ __all__ = [
     "RunConfig",
     "Scope",
     "Tracker",
+    "absolute_paths",
     "check_options",
     "choices_of",
     "coerce",

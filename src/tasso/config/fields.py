@@ -30,7 +30,8 @@ class Option:
         allow_inf: may a number be infinite?
         identity: part of the run's identity: resuming with another value is an error. `given`: only whether it is
             given counts, not the path.
-        content: the option names a file or folder; the run is identified by its content, not by its path.
+        content: the option names a file or folder; the run is identified by its content, not by its path. `file`: it
+            never names a folder; `local-dir`: only what follows `local-dir:` is a path.
         commands: those that take this option.
     """
 
@@ -43,7 +44,7 @@ class Option:
     lt: float | None = None
     allow_inf: bool = False
     identity: bool | Literal["given"] = True
-    content: bool = False
+    content: bool | Literal["file", "local-dir"] = False
     commands: frozenset[str] = frozenset()
 
     def broken_rule(self, value: float, whole: bool) -> str | None:
@@ -102,7 +103,7 @@ def choices_of(hint: Any) -> tuple[str, ...]:
     """The values that a type allows, if it lists them."""
     return tuple(
         str(choice)
-        for part in _alternatives(hint)
+        for part in alternatives(hint)
         if typing.get_origin(part) is Literal
         for choice in typing.get_args(part)
     )
@@ -122,7 +123,7 @@ def check_options(owner: Any) -> None:
             if isinstance(item, int | float) and not isinstance(item, bool):
                 if not _is_finite(item) and not (about.allow_inf and item == math.inf):
                     raise ConfigError(f"{name}: must be a finite number, not {_shown(item)}")
-                if rule := about.broken_rule(item, whole=int in _alternatives(hint)):
+                if rule := about.broken_rule(item, whole=int in alternatives(hint)):
                     raise ConfigError(f"{name}: {rule}, not {_shown(item)}")
             if isinstance(item, str | Path) and "\0" in str(item):
                 raise ConfigError(f"{name}: {str(item)!r} contains a null character")
@@ -136,7 +137,7 @@ def require(owner: Any, key: str, holds: bool, rule: str) -> None:
 
 def coerce(value: Any, hint: Any) -> Any:
     """YAML has no paths, no tuples, and reads 1e-4 as text."""
-    choices = _alternatives(hint)
+    choices = alternatives(hint)
     if isinstance(value, str) and Path in choices:
         return Path(value)
     for choice in choices:
@@ -151,7 +152,7 @@ def coerce(value: Any, hint: Any) -> Any:
     return value
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
+def alternatives(hint: Any) -> tuple[Any, ...]:
     """The parts of a union; a plain type is the only one."""
     return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
 

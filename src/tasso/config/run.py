@@ -110,15 +110,15 @@ class RunConfig:
 
     model: str = option(
         "nano, an open_clip model name, or local-dir:FOLDER",
-        "nano", scope="model", content=True, commands=f"{RUNS} eval check bench export",
+        "nano", scope="model", content="local-dir", commands=f"{RUNS} eval check bench export",
     )
     pretrained: str | None = option(
         "open_clip tag, or a .pt or .safetensors state dict",
-        None, scope="model", content=True, commands=f"{RUNS} eval check export",
+        None, scope="model", content="file", commands=f"{RUNS} eval check export",
     )
     template: str | None = option(
         "prompt with {} for the class name, or a text file with one prompt per line",
-        None, unset="the protocol's", scope="model", content=True, commands=f"{RUNS} {EVAL}",
+        None, unset="the protocol's", scope="model", content="file", commands=f"{RUNS} {EVAL}",
     )
 
     method: dict[str, Any] = option("method and its hyper-parameters", {"name": "tasso"}, commands="run")
@@ -253,22 +253,25 @@ def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunCon
 
 
 def read_templates(template: str) -> tuple[str, ...]:
-    """Prompt templates from an option: one prompt with {}, or a file with one prompt per line."""
+    """Prompt templates from an option: prompts with {}, one per line, or a file of them."""
     if "{}" in template:
-        return (template,)
+        return _prompts(template, "template")
     path = Path(template)
     if not path.is_file():
         raise ConfigError(f"template: {template!r} has no {{}} for the class name and is not a file of prompts")
     try:
-        text = path.read_text(encoding="utf-8")
+        return _prompts(path.read_text(encoding="utf-8"), f"template: {path}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"template: {path}: not a readable text file: {error}") from None
+
+
+def _prompts(text: str, where: str) -> tuple[str, ...]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for number, line in enumerate(lines, 1):
         if "{}" not in line:
-            raise ConfigError(f"template: {path}, prompt {number} has no {{}} for the class name: {line!r}")
+            raise ConfigError(f"{where}, prompt {number} has no {{}} for the class name: {line!r}")
     if not lines:
-        raise ConfigError(f"template: {path} is empty")
+        raise ConfigError(f"{where} is empty")
     return tuple(lines)
 
 

@@ -60,11 +60,6 @@ def without_folders(places: Sequence[TaskSpec]) -> list[TaskSpec]:
     ]
 
 
-def absolute_path(text: str) -> str:
-    """An absolute path."""
-    return str(Path.cwd() / Path(text).expanduser())
-
-
 def names_catalogue(source: str) -> bool:
     """Is this a task of the catalogue (`atlas:food`), not a path?"""
     return bool(re.fullmatch(r"[a-z][a-z-]+:[\w.-]+", source)) and not source.startswith(HUB)

@@ -144,8 +144,10 @@ class Task:
         return self.templates or tuple(default)
 
     def contents(self) -> dict[str, Any]:
-        """Numbers of classes and images, and a checksum of class names, labels and keys. Images are not read."""
+        """Numbers of classes and images; a checksum of class names, prompts, labels and keys. Images are not read."""
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
+        if self.templates:
+            digest.update(json.dumps(self.templates).encode())
         for images in (self.train, self.val, self.test):
             digest.update(images.checksum().encode())
         counts = {split: len(getattr(self, split)) for split in ("train", "val", "test")}
@@ -170,9 +172,12 @@ class TaskSequence:
         return [task.name for task in self.tasks]
 
     def contents(self) -> dict[str, Any]:
-        """`Task.contents` by task name, and the same of the reference images if they were loaded."""
-        tasks = {task.name: task.contents() for task in self.tasks}
-        if self.reference is None:
-            return {"tasks": tasks}
-        checksum = self.reference.checksum()[:16]
-        return {"tasks": tasks, "reference": {"images": len(self.reference), "checksum": checksum}}
+        """`Task.contents` by task name, and the same of the reference images and texts if they were loaded."""
+        found: dict[str, Any] = {"tasks": {task.name: task.contents() for task in self.tasks}}
+        if self.reference is not None:
+            found["reference"] = {"images": len(self.reference), "checksum": self.reference.checksum()[:16]}
+        for key in ("reference_names", "reference_texts"):
+            if texts := getattr(self, key):
+                checksum = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+                found[key] = {"texts": len(texts), "checksum": checksum}
+        return found

@@ -62,13 +62,13 @@ def accuracy_rows(
         on_progress: called with the number of images embedded.
         with_alignment: measure image–text distances too.
     """
-    groups = [task.class_names for task in tasks]
+    groups, names = [task.class_names for task in tasks], [task.name for task in tasks]
     task_templates = [task.prompts(templates) for task in tasks]
     rows, distances = AccuracyRows([], []), list[dict[str, Any]]()
     offset = 0  # column of the task's first class
     for task, images, own_templates in zip(tasks, pixels, task_templates, strict=True):
         embedded = inference.embed_all(images, batch_size, on_progress)
-        scores = inference.scores(embedded, groups, task_templates)  # (images, classes of all tasks)
+        scores = inference.scores(embedded, groups, task_templates, names)  # (images, classes of all tasks)
         labels = torch.from_numpy(task.test.labels).to(scores.device)
         own = scores[:, offset : offset + len(task.class_names)]
         rows.mtil.append(percent_correct(own, labels))

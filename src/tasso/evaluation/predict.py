@@ -103,7 +103,7 @@ class Predictor:
         """The `top` classes of each image (height × width × 3 bytes), the most probable first."""
         if top < 1:
             raise ConfigError(f"top: must be at least 1, not {top}")
-        size = 1 if self.inference.batch_dependent else BATCH
+        size = 1 if self.inference.shared_batch else BATCH
         batches = [images[start : start + size] for start in range(0, len(images), size)]
         return [predictions for batch in batches for predictions in self._predict_batch(batch, candidates, top)]
 
@@ -112,7 +112,8 @@ class Predictor:
         tasks = [task for task, group in zip(candidates.tasks, candidates.groups, strict=True) for _ in group]
         pixels = torch.cat([self._preprocess(image) for image in images])
         templates = [self.task_templates.get(task, self.templates) for task in candidates.tasks]
-        scores = self.inference.scores(self.inference.embed(pixels), candidates.groups, templates)
+        embedded = self.inference.embed(pixels)
+        scores = self.inference.scores(embedded, candidates.groups, templates, candidates.tasks)
         probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)  # (images, candidates)
         if not bool(torch.isfinite(probabilities).all()):
             raise ModelError("the model's scores contain inf or NaN; are its weights damaged?")

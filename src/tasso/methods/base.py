@@ -253,6 +253,7 @@ class Method:
         Draw random numbers in `begin_task`, not here: only there the generator is seeded by run and task.
         """
         self.clip = clip
+        clip.attached = lambda: self.state
         self.state = None
         self.teacher_encoders = {}
 
@@ -322,8 +323,8 @@ class Method:
         """Drop the task's images, after its checkpoint has been saved."""
         self.task = dataclasses.replace(self.task, train=None, read=None)
 
-    def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
-        """How images are compared with classes, with the model as it is now. `tasks`: class names of each task."""
+    def inference(self, tasks: Mapping[str, Sequence[str]]) -> Inference:
+        """How images are compared with classes, with the model as it is now. `tasks`: class names by task, in order."""
         return Inference(self.clip)
 
     # -- helpers for losses ----------------------------------------------------------------------------------

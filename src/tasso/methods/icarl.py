@@ -196,9 +196,10 @@ class ICaRL(LogitDistillation):
         with progress(what, len(images)) as advance:
             return Inference(self.clip).embed_all(images, on_progress=lambda n: advance(n, "")).features
 
-    def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
+    def inference(self, tasks: Mapping[str, Sequence[str]]) -> Inference:
         memories = [self.memory_of(index) for index in range(len(self.memories))]
-        means = {tuple(tasks[index]): memory.means for index, memory in enumerate(memories) if len(memory.means)}
+        learned = zip(tasks.items(), memories, strict=False)  # later tasks have no memory yet
+        means = {(task, tuple(names)): memory.means for (task, names), memory in learned if len(memory.means)}
         return NearestMean(self.clip, means) if means else super().inference(tasks)
 
 
@@ -209,14 +210,21 @@ class NearestMean(Inference):
     images and texts. So the texts decide whether it is one of the learned classes, and the means which.
     """
 
-    def __init__(self, clip: Clip, means: Mapping[tuple[str, ...], Tensor]) -> None:
-        """`means`: (C, D) by the class names of each task learned."""
+    def __init__(self, clip: Clip, means: Mapping[tuple[str, tuple[str, ...]], Tensor]) -> None:
+        """`means`: (C, D) by name and class names of each task learned; two tasks may have the same classes."""
         super().__init__(clip)
         self.means = means
 
-    def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
-        scores = super().scores(images, groups, templates)
-        means = [self.means.get(tuple(names)) for names in groups]
+    def scores(
+        self,
+        images: Embedded,
+        groups: Sequence[Sequence[str]],
+        templates: Templates,
+        tasks: Sequence[str] = (),
+    ) -> Tensor:
+        scores = super().scores(images, groups, templates, tasks)
+        named = zip(tasks or [""] * len(groups), groups, strict=True)
+        means = [self.means.get((task, tuple(names))) for task, names in named]
         learned = torch.cat([
             torch.full((len(names),), mean is not None, device=scores.device)
             for names, mean in zip(groups, means, strict=True)

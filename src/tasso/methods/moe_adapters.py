@@ -49,6 +49,7 @@ class MoEAdapters(Method):
         "domain (code)",
         "per_sample",
     )
+    routing_batch: int = option("test images that share a decision, with routing per_batch (code)", 128, ge=1)
     selector_features: Literal["auto", "alexnet", "clip"] = option(
         "features of the selector: ImageNet's AlexNet (code), pretrained CLIP (ours); auto: AlexNet if its weights "
         "are in torch's cache",
@@ -202,10 +203,10 @@ class MoEAdapters(Method):
                 log.info("moe-adapters: no reference images, so only the threshold tells what belongs to no task")
         selector.learn(task.index, unwrap(task.train), self.selector_steps, _generator(task, 2), task.name)
 
-    def inference(self, tasks: Sequence[Sequence[str]]) -> Inference:
+    def inference(self, tasks: Mapping[str, Sequence[str]]) -> Inference:
         if self.selector is None or not self.adapters.learned:
             return super().inference(tasks)
-        return RoutedInference(self.clip, self.adapters, self.selector)
+        return RoutedInference(self.clip, self.adapters, self.selector, self.routing_batch)
 
 
 def _generator(task: TaskInfo, purpose: int) -> torch.Generator:

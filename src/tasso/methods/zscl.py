@@ -71,6 +71,14 @@ class ZeroShotContinualLearning(LogitDistillation):
         rule = "needs reference_view eval: random crops are different in every step"
         require(self, "cache_teacher", not self.cache_teacher or self.reference_view == "eval", rule)
 
+    def check(self, clip: Clip) -> None:
+        super().check(clip)
+        if self.average_every and clip.has_batch_norm:
+            raise ConfigError(
+                f"method.average_every: {clip.spec} has batch norm, whose statistics are those of the last weights, "
+                "not of their mean; use 0, or a model without batch norm"
+            )
+
     @property
     def teachers(self) -> tuple[Teacher, ...]:
         return ("pretrained",)

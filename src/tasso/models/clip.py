@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tasso.data.images.transforms import Preprocess
 from tasso.distributed import SINGLE_PROCESS
@@ -19,6 +23,7 @@ from tasso.errors import ModelError
 from tasso.models.towers import embed_images, embed_tokens, without_padding
 
 TEXT_CHUNK = 512
+CACHED_CLASS_LISTS = 64  # a server answers requests for any class names
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
@@ -57,7 +62,10 @@ class Clip:
         # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
         self.compiled = False
         self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
-        self._class_embeddings: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = {}
+        # What a method attached to this model beside its own modules, if anything: `Method.attach`.
+        self.attached: Callable[[], nn.Module | None] = lambda: None
+        self._class_embeddings: OrderedDict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = OrderedDict()
+        self._cached_version: tuple[object, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -87,7 +95,6 @@ class Clip:
         """Move the model to a device; optionally set the precision in which its towers run."""
         self.model.to(device)
         self.precision = precision or self.precision
-        self.clear_text_cache()
         return self
 
     def parameters_of(self, towers: str) -> dict[str, nn.Parameter]:
@@ -123,14 +130,31 @@ class Clip:
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit embeddings of N texts, (N, D), computed in float32 without gradient."""
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._text_tower_in_eval_mode():
             tokens = self.tokenise(texts)
             chunks = torch.split(tokens, TEXT_CHUNK)
             parts = [encode(embed_tokens, self.model, chunk, torch.float32) for chunk in chunks]
-        self.model.train(training)
         return torch.cat(parts)
+
+    @contextlib.contextmanager
+    def _text_tower_in_eval_mode(self) -> Iterator[None]:
+        """All modules but those of the image tower; each is left in the mode it was in."""
+        training = [module for module in self._text_modules() if module.training]
+        for module in training:
+            module.training = False
+        try:
+            yield
+        finally:
+            for module in training:
+                module.training = True
+
+    def _text_modules(self) -> Iterator[nn.Module]:
+        """All modules of the model that are not in the image tower."""
+        visual, found = self.visual, [self.model]
+        while found:
+            module = found.pop()
+            yield module
+            found += [child for child in module._modules.values() if child is not None and child is not visual]
 
     def tokenise(self, texts: Sequence[str]) -> Tensor:
         """Token ids of N texts, (N, L), on the model's device; padding behind the longest text is cut off."""
@@ -141,18 +165,40 @@ class Clip:
         return encode(embed_tokens, self.model, tokens, self.precision, self.compiled and torch.is_grad_enabled())
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
-        """One unit embedding per class, (C, D): the mean over the templates. Cached until `clear_text_cache`."""
+        """One unit embedding per class, (C, D): the mean over the templates.
+
+        The last few lists of classes are cached for as long as the text encoder does not change: its tensors, modules
+        and hooks. With hooks, the tensors of the method's `state` count too. Values that torch does not count (Python
+        attributes, changes in place through `.data`) need `clear_text_cache`.
+        """
+        version = self._text_version()
+        if version != self._cached_version:
+            self.clear_text_cache()
+            self._cached_version = version
         key = (tuple(class_names), tuple(templates))
         if key not in self._class_embeddings:
             self._class_embeddings[key] = self.encode_classes(class_names, templates)
+            if len(self._class_embeddings) > CACHED_CLASS_LISTS:
+                self._class_embeddings.popitem(last=False)
+        self._class_embeddings.move_to_end(key)
         return self._class_embeddings[key]
+
+    def _text_version(self) -> tuple[object, ...]:
+        """Differs whenever the text encoder may give other embeddings; nothing is read from the device."""
+        modules = list(self._text_modules())
+        hooks = tuple(key for m in modules for key in (*m._forward_hooks, *m._forward_pre_hooks))
+        attached = self.attached() if hooks else None
+        if attached is not None:  # what hooks compute with is not in the model
+            modules += attached.modules()
+        tensors = (t for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None)
+        return (*map(id, modules), *hooks, *((t.data_ptr(), t._version) for t in tensors))
 
     def encode_classes(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """As `class_embeddings`, without the cache."""
         return mean_of_templates(self.encode_texts(prompts(class_names, templates)), len(templates))
 
     def clear_text_cache(self) -> None:
-        """Drop cached class embeddings. To be called when the text tower has changed or moved."""
+        """Drop cached class embeddings."""
         self._class_embeddings.clear()
 
     def state(self, towers: str) -> dict[str, Tensor]:
@@ -176,8 +222,19 @@ class Clip:
                 raise ModelError(f"{where}: tensor {name!r} is {tensor.dtype} instead of {own[name].dtype}")
         check_finite(state, where)
         self.model.load_state_dict(state, strict=False)
-        if not all(name.startswith("visual.") for name in state):
-            self.clear_text_cache()
+
+    def weights_checksum(self) -> str:
+        """SHA-256 of names, types and values of all parameters and buffers."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Does training change buffers, beside parameters?"""
+        return any(isinstance(module, _BatchNorm) and module.track_running_stats for module in self.model.modules())
 
     def count_parameters(self) -> dict[str, int]:
         """Number of parameters: `total`, `image_tower`, `text_tower`."""

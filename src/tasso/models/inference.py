@@ -52,9 +52,9 @@ class Inference:
         self.clip = clip
 
     @property
-    def batch_dependent(self) -> bool:
-        """True if the scores of an image depend on the other images of its batch."""
-        return False
+    def shared_batch(self) -> int | None:
+        """How many images share a batch, where the scores of an image depend on the others of its batch; else None."""
+        return None
 
     def embed(self, pixels: Tensor) -> Embedded:
         """Embed normalised pixels (B, 3, H, W), without gradient."""
@@ -67,6 +67,8 @@ class Inference:
     ) -> Embedded:
         """Embed all images of a set in the evaluation view. Ranks take batches in turn; every rank gets all."""
         distributed = self.clip.distributed
+        if self.shared_batch:  # whole ones, whatever fits into a forward pass
+            batch_size = max(1, batch_size // self.shared_batch) * self.shared_batch
         parts = []
         for number, start in enumerate(range(0, len(pixels), batch_size)):
             indices = np.arange(start, min(start + batch_size, len(pixels)))
@@ -84,13 +86,20 @@ class Inference:
         """Uninitialised tensors for a batch that another rank embeds."""
         return Embedded(torch.empty(count, self.clip.dim, device=self.clip.device))
 
-    def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
+    def scores(
+        self,
+        images: Embedded,
+        groups: Sequence[Sequence[str]],
+        templates: Templates,
+        tasks: Sequence[str] = (),
+    ) -> Tensor:
         """Scores of N images for all C classes of all groups.
 
         Args:
             images: N embedded images.
             groups: class names per task; the columns of the result are in their order.
             templates: prompt templates, one list for all groups or one list per group.
+            tasks: the name of each group's task; empty: classes of no task.
 
         Returns:
             (N, C); the highest score of a row is the prediction.

@@ -12,6 +12,7 @@ import open_clip
 import torch
 from torch import Tensor, nn
 
+from tasso.config.paths import LOCAL
 from tasso.data.images.transforms import Preprocess
 from tasso.errors import ModelError
 from tasso.files import parse_json
@@ -20,7 +21,6 @@ from tasso.models.clip import Clip, ModelSpec, check_finite
 log = logging.getLogger("tasso")
 
 NANO = Path(__file__).parent / "nano"
-LOCAL = "local-dir:"
 CONFIG_NAME = "open_clip_config.json"
 
 

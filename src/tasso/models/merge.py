@@ -60,7 +60,6 @@ def merged(a: Clip, b: Clip, alpha: float) -> Clip:
         else:  # counters, such as BatchNorm's num_batches_tracked
             state[name] = other if alpha >= 0.5 else tensor
     result.model.load_state_dict(state)
-    result.clear_text_cache()
     return result
 
 

@@ -28,8 +28,8 @@ Setting = Literal["mtil", "mcil"]
 SETTINGS: tuple[Setting, ...] = ("mtil", "mcil")
 METRICS = ("accuracy", "forgetting", "zero_shot_degradation", "transfer", "average", "last")
 COSTS = (
-    "steps", "seconds", "images_per_second", "peak_memory_bytes", "trainable_parameters", "preparing_seconds",
-    "evaluation_seconds",
+    "steps", "seconds", "images_per_second", "peak_memory_bytes", "process_peak_memory_bytes", "trainable_parameters",
+    "preparing_seconds", "evaluation_seconds",
 )  # fmt: skip
 # Of one task: number of images, mean, five quantiles, histogram (`value`: its first bin), one distance per class.
 DISTANCES = ("distance_count", "distance_mean", "distance_quantiles", "distance_histogram", "distance_classes")

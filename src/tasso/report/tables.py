@@ -380,6 +380,7 @@ _COST_COLUMNS = (
     ("Training (s)", 1.0, 1),
     ("Images per second", 1.0, 0),
     ("Peak memory (MiB)", 2.0**20, 1),
+    ("Peak memory of the process (MiB)", 2.0**20, 1),
     ("Trained parameters (millions)", 1e6, 3),
     ("Preparation (s)", 1.0, 1),
     ("Evaluation (s)", 1.0, 1),

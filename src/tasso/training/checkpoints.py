@@ -36,7 +36,7 @@ def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> 
         raise RunError(f"{folder.results_file}: class_names: nothing about task {unnamed[0]!r}")
     method.attach(clip)
     restore_checkpoint(clip, method, folder, index, learned[index])
-    return str(learned[index]), method.inference([names[name] for name in results["tasks"]])
+    return str(learned[index]), method.inference({name: names[name] for name in results["tasks"]})
 
 
 def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:

@@ -97,11 +97,17 @@ def check_optimizer(optimizer: OptimizerName, device: torch.device) -> None:
         raise ConfigError("optimizer: muon computes bfloat16 products, which fail on this CPU; use adamw or sgd")
 
 
-def peak_memory(device: torch.device) -> int:
-    """Peak memory in bytes: of the GPU since the last reset, or of the process on a CPU."""
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Peak memory in bytes, under the name of what it is: of the GPU since the last reset, or on a CPU of the whole
+    process since its start, which cannot be reset."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"peak_memory_bytes": torch.cuda.max_memory_allocated(device)}
+    return {"process_peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def peak_memory_gib(device: torch.device) -> dict[str, float]:
+    """As `peak_memory`, in GiB."""
+    return {key.replace("_bytes", "_gib"): round(value / 2**30, 3) for key, value in peak_memory(device).items()}
 
 
 class Training:
@@ -114,6 +120,7 @@ class Training:
         if method.state is not None:
             method.state.to(clip.device)
         self.groups = method.groups()
+        self.trained = [p for group in self.groups for p in group.parameters.values()]
         clip.model.requires_grad_(False)
         for group in self.groups:
             for parameter in group.parameters.values():
@@ -138,7 +145,7 @@ class Training:
     @property
     def trainable_parameters(self) -> int:
         """Number of trainable parameters in this task."""
-        return sum(p.numel() for group in self.groups for p in group.parameters.values())
+        return sum(p.numel() for p in self.trained)
 
     @property
     def images_per_step(self) -> int:
@@ -155,6 +162,8 @@ class Training:
         batch = self.batch()
         resting = self._set_learning_rates()
         terms = self.captured(batch, resting) if self.captured else self._compute(batch, resting)
+        # Neither a captured step nor a fused optimiser counts its changes, and cached class embeddings go by them.
+        torch.autograd.graph.increment_version(self.trained)
         self.method.after_step(self.step)
         self.step += 1
         return terms

@@ -18,6 +18,7 @@ from tasso.progress import progress
 from tasso.training.checkpoints import load_checkpoint
 from tasso.training.engine import choose_device, choose_precision
 from tasso.training.resolve import resolve
+from tasso.training.run_data import check_weights_of
 from tasso.training.run_folder import RunFolder
 
 
@@ -46,6 +47,8 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
     """
     config, _ = resolve(config)
     clip = load_clip(config.model, config.pretrained)
+    if run:
+        check_weights_of(RunFolder(run), clip)
     evaluator = Evaluator(config, clip)
     checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
     rows = evaluator.rows(inference)

@@ -13,12 +13,11 @@ from typing import Any
 
 from tasso.config import OWN, RunConfig, from_dict, options_of
 from tasso.config.task_specs import TaskSpec, parse_tasks
-from tasso.data import BENCHMARKS, TaskSequence, load_sequence
+from tasso.data import BENCHMARKS
 from tasso.errors import ConfigError, RunError
 from tasso.training.learner import Learner, learn_resolved
 from tasso.training.resolve import resolve
 from tasso.training.results import check_complete
-from tasso.training.run_data import check_data
 from tasso.training.run_folder import RunFolder
 
 log = logging.getLogger("tasso")
@@ -41,15 +40,9 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
         raise ConfigError(f"out: {out} is the run itself; the extended run needs another folder")
     config, method = resolve(extended_config(old_folder, old_results, new_tasks, out, options or {}))
 
-    def load() -> TaskSequence:
-        needs_reference = any(request.name == "reference" for request in method.image_requests())
-        sequence = load_sequence(config, with_reference=needs_reference)
-        check_data(old_results, sequence.contents(), run)
-        _warn_of_removed_checkpoints(old_folder, old_results)
-        return sequence
-
     def begin(learner: Learner) -> None:
         folder = learner.folder
+        _warn_of_removed_checkpoints(old_folder, old_results)
         for index, name in enumerate(old_results["tasks"]):
             if folder.writes:
                 folder.take_checkpoint(index, name, old_folder)
@@ -58,7 +51,7 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
             old = {key: old_results[key] for key in ("tasks", "mtil", "mcil", "per_task")}
             folder.write_results({**learner.first_results(), "extends": {"run": run.name, **old}})
 
-    learn_resolved(config, method, load, begin, rerun_option="another --out")
+    learn_resolved(config, method, (old_results, run), begin, rerun_option="another --out")
     return out
 
 

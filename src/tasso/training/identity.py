@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 from tasso.config import Option, RunConfig, options_of
+from tasso.config.paths import LOCAL, is_name
 from tasso.config.task_specs import without_folders
 
 METHOD = "method."
 GIVEN = "given"
-LOCAL = "local-dir:"
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
@@ -60,9 +59,7 @@ def _without_path(key: str, value: Any, option: Option | None) -> Any:
 
 
 def _last_part(text: str) -> str:
-    if "{}" in text:  # a prompt, not a file of prompts
-        return text
-    if re.match(r"[a-z-]+:", text) and not text.startswith(LOCAL):  # a name on a hub
+    if is_name(text):
         return text
     prefix = LOCAL if text.startswith(LOCAL) else ""
     path = text.removeprefix(prefix)

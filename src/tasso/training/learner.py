@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
-from tasso.training.run_data import RunData, check_data
+from tasso.training.run_data import RunData, check_data, check_weights
 from tasso.training.run_folder import RunFolder, same_data_paths
 from tasso.training.stopping import stop_signals
 from tasso.training.trackers import Tracking, check_installed, open_tracking
@@ -50,14 +51,14 @@ def learn(config: RunConfig) -> dict[str, Any]:
 def learn_resolved(
     config: RunConfig,
     method: Method,
-    load: Callable[[], TaskSequence] | None = None,
+    extends: tuple[Mapping[str, Any], Path] | None = None,
     begin: Callable[[Learner], None] = lambda learner: None,
     rerun_option: str = "--overwrite",
 ) -> dict[str, Any]:
     """As `learn`, for a resolved configuration.
 
     Args:
-        load: loads and checks the data; by default what the configuration names.
+        extends: results and folder of the run that this one extends.
         begin: called when the run folder is open, before anything is learned.
         rerun_option: the option that repeats a finished run, for the message.
     """
@@ -70,7 +71,7 @@ def learn_resolved(
         return results
     check_installed(config.track)
     folder.check_usable(config)
-    learner = Learner(config, method, folder, load() if load else None, distributed=distributed)
+    learner = Learner(config, method, folder, distributed=distributed, extends=extends)
     with folder.opened(config):
         begin(learner)
         distributed.barrier()  # the folder exists, and with --overwrite its old content is removed
@@ -104,8 +105,12 @@ class Learner:
         sequence: TaskSequence | None = None,
         clip: Clip | None = None,
         distributed: Distributed = SINGLE_PROCESS,
+        extends: tuple[Mapping[str, Any], Path] | None = None,
     ) -> None:
-        """Loads the tasks and the pretrained model that the configuration names, unless they are given."""
+        """Loads the tasks and the pretrained model that the configuration names, unless they are given.
+
+        `extends`: results and folder of the run that this one extends.
+        """
         check_divisible({key: getattr(config, key) for key in ("batch_size", "reference_batch_size")}, distributed)
         if distributed.world_size > 1 and config.accumulate > 1:
             raise ConfigError("accumulate: must be 1 with several processes, which split every batch already")
@@ -116,16 +121,27 @@ class Learner:
             torch.cuda.set_device(self.device)  # streams and CUDA graphs are created on the current device
         needs_reference = any(request.name == "reference" for request in method.image_requests())
         self.sequence = sequence or load_sequence(config, with_reference=needs_reference)
-        self.contents = self.sequence.contents()
-        if not config.overwrite and (recorded := folder.read_results()):
-            check_complete(recorded, folder.results_file)
-            check_data(recorded, self.contents, folder.path)
+        recorded = [extends] if extends else []
+        if not config.overwrite and (results := folder.read_results()):
+            check_complete(results, folder.results_file)
+            recorded.append((results, folder.path))
         self.clip = clip or load_clip(config.model, config.pretrained)
+        if distributed.world_size > 1 and self.clip.has_batch_norm:
+            raise ConfigError(
+                f"model: {self.clip.spec} has batch norm, whose statistics would differ between processes; use a "
+                "single process"
+            )
+        self.weights = self.clip.weights_checksum()
+        for earlier, path in recorded:
+            check_weights(earlier, self.weights, self.clip.spec, path)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
         self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.data = RunData(config, self.sequence, self.clip.preprocess, self.device, distributed)
-        self.sequence = self.data.sequence
+        self.sequence = self.data.sequence  # without images that cannot be read
+        self.contents = self.sequence.contents()
+        for earlier, path in recorded:
+            check_data(earlier, self.contents, path)
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
@@ -194,7 +210,7 @@ class Learner:
     def first_results(self) -> dict[str, Any]:
         """A results.json without measurements."""
         self.folder.log("started", method=self.method.name, tasks=self.sequence.names)
-        return new_results(self.config, self.method, self.clip, self.sequence)
+        return new_results(self.config, self.method, self.clip, self.sequence, self.weights, self.data.left_out)
 
     def _log_plan(self, results: Mapping[str, Any]) -> None:
         """Log the steps of the tasks still to be learned, and the learned tasks still to be evaluated."""
@@ -227,21 +243,20 @@ class Learner:
         loop = self.task_loop(training, index)
         loop.resume()
         preparing_seconds = round(time.perf_counter() - started, 3)
-        try:
-            with stop_signals() as stop:
+        with stop_signals() as stop:
+            try:
                 loop.run(stop)
-        finally:
-            training.close()
-        self.method.end_task()
-        if self.method.towers == "both":
-            self.clip.clear_text_cache()
-        metadata = {"task": task, "preparing_seconds": preparing_seconds, **loop.measurements()}
-        with loop.refuse_nonfinite():
-            save_checkpoint(self.clip, self.method, self.folder, index, task, metadata)
-        self.distributed.barrier()  # the next task begins by reading the checkpoint
-        self.method.release_images()
-        self.folder.log("learned", **metadata)
-        if stop.is_set():
+            finally:
+                training.close()
+            self.method.end_task()
+            metadata = {"task": task, "preparing_seconds": preparing_seconds, **loop.measurements()}
+            with loop.refuse_nonfinite():
+                save_checkpoint(self.clip, self.method, self.folder, index, task, metadata)
+            self.distributed.barrier()  # the next task begins by reading the checkpoint
+            self.method.release_images()
+            self.folder.log("learned", **metadata)
+            stops = self.distributed.any(stop.is_set(), self.device)  # all processes stop, or none does
+        if stops:
             raise loop.stopped(f"after the last step of {task}")
         return metadata
 
@@ -297,7 +312,7 @@ class Learner:
         pixels = [self.data.cached(task.test, f"{task.name} test") for task in tasks]
         with progress(f"evaluating {when}", sum(map(len, pixels))) as advance:
             rows = accuracy_rows(
-                self.method.inference([task.class_names for task in tasks]),
+                self.method.inference({task.name: task.class_names for task in tasks}),
                 tasks,
                 pixels,
                 self.templates,

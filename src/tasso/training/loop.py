@@ -136,7 +136,7 @@ class TaskLoop:
             "steps": steps,
             "seconds": round(seconds, 3),
             "images_per_second": round(steps * self.training.images_per_step / seconds, 1),
-            "peak_memory_bytes": peak_memory(self.training.clip.device),
+            **peak_memory(self.training.clip.device),
             "trainable_parameters": self.training.trainable_parameters,
         }
 

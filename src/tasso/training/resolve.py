@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 
-from tasso.config import Protocol, RunConfig
-from tasso.config.task_specs import absolute, absolute_path
+from tasso.config import Protocol, RunConfig, absolute_paths, read_templates, unwrap
 from tasso.data import BENCHMARKS
 from tasso.errors import ConfigError
 from tasso.methods import Method, build_method
@@ -18,6 +18,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with all values filled in, and its method."""
     method = build_method(config.method, config.protocol)
     method.resolve_auto()
+    for key, path in absolute_paths(method).items():
+        setattr(method, key, path)
     if method.whole_batch and config.accumulate > 1:
         raise ConfigError(
             f"accumulate: must be 1 with {method.name}, which compares the images of a batch with each other"
@@ -25,19 +27,25 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     check_optimizer(config.optimizer, device)
+    resolved = config.resolved(method.run_defaults)
+    resolved = dataclasses.replace(resolved, **absolute_paths(resolved, names=BENCHMARKS))
     return dataclasses.replace(
-        config.resolved(method.run_defaults),
+        resolved,
         method=method.hyper_parameters(),
-        tasks=absolute(config.tasks) if config.tasks else None,
-        reference=_reference(config.reference),
+        tasks=[_with_prompts(task) for task in resolved.tasks] if resolved.tasks else None,
+        template=_prompts(unwrap(resolved.template)),
         label=label_of(config, method),
         precision="bfloat16" if precision == torch.bfloat16 else "float32",
     ), method
 
 
-def _reference(reference: str | None) -> str | None:
-    """The absolute path of a folder; the name of a benchmark unchanged."""
-    return reference if reference is None or reference in BENCHMARKS else absolute_path(reference)
+def _prompts(template: str) -> str:
+    """The prompts themselves, one per line: a file of them may be edited while the run is stopped."""
+    return "\n".join(read_templates(template))
+
+
+def _with_prompts(task: dict[str, Any]) -> dict[str, Any]:
+    return {**task, "template": _prompts(task["template"])} if "template" in task else task
 
 
 def label_of(config: RunConfig, method: Method) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,14 +16,28 @@ from tasso.evaluation.accuracy import AccuracyRows
 from tasso.evaluation.alignment import BINS, RANGE
 from tasso.evaluation.metrics import metrics
 from tasso.methods import Method
-from tasso.models.clip import Clip
+from tasso.models.clip import Clip, ModelSpec
+from tasso.training.identity import portable
 
 RESULTS_VERSION = 1
 ADVICE = "use --overwrite to start afresh"
 
 
-def new_results(config: RunConfig, method: Method, clip: Clip, sequence: TaskSequence) -> dict[str, Any]:
-    """A results.json without measurements."""
+def new_results(
+    config: RunConfig,
+    method: Method,
+    clip: Clip,
+    sequence: TaskSequence,
+    weights: str,
+    left_out: Mapping[str, Sequence[str]],
+) -> dict[str, Any]:
+    """A results.json without measurements.
+
+    Args:
+        sequence: what is learned from, without images that cannot be read.
+        weights: checksum of the weights that the run starts with.
+        left_out: keys of the images that cannot be read, by the name of their set.
+    """
     tasks = sequence.tasks
     return {
         "version": RESULTS_VERSION,
@@ -30,7 +45,7 @@ def new_results(config: RunConfig, method: Method, clip: Clip, sequence: TaskSeq
         "method": method.name,
         "label": config.label,
         "seed": config.seed,
-        "model": str(clip.spec),
+        "model": str(ModelSpec(**portable(dataclasses.asdict(clip.spec)))),  # tables have no paths of this machine
         "benchmark": config.benchmark,
         "sequence": config.sequence,
         "protocol": config.protocol,
@@ -43,6 +58,8 @@ def new_results(config: RunConfig, method: Method, clip: Clip, sequence: TaskSeq
         "class_names": {task.name: list(task.class_names) for task in tasks},
         "templates": {task.name: list(task.templates) for task in tasks if task.templates},
         "data": sequence.contents(),
+        "left_out": {name: list(keys) for name, keys in left_out.items()},
+        "weights": weights,
         "parameters": clip.count_parameters(),
     }
 
@@ -106,7 +123,7 @@ def check_results(document: Any, file: Path) -> dict[str, Any]:
 
 def check_complete(results: Mapping[str, Any], file: Path) -> None:
     """Raise a RunError unless the results have all that it takes to resume or to use the run."""
-    _require(results, ("method", "label", "model", "alignment", "class_names", "templates", "data"), file)
+    _require(results, ("method", "label", "model", "alignment", "class_names", "templates", "data", "weights"), file)
     data = results["data"]
     well_formed = {
         "alignment": isinstance(results["alignment"], dict),

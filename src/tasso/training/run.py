@@ -30,6 +30,7 @@ from tasso.models.loading import load_clip
 from tasso.training.checkpoints import load_checkpoint
 from tasso.training.engine import choose_device, choose_precision
 from tasso.training.results import check_complete
+from tasso.training.run_data import check_weights_of
 from tasso.training.run_folder import RunFolder
 
 __all__ = ["Image", "Prediction", "Run"]
@@ -130,6 +131,7 @@ class Run:
         # In the precision of this machine, not of the one that the run was trained on.
         device = choose_device(self.device)
         clip = load_clip(self.config.model, self.config.pretrained)
+        check_weights_of(self.folder, clip)
         return clip.to(device, choose_precision("auto", device))
 
     def _load(self, clip: Clip, after: str | None) -> tuple[str | None, Inference]:

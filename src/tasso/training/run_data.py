@@ -14,7 +14,10 @@ from tasso.data.images import Pixels, Preprocess, Stream, load_pixels, open_pack
 from tasso.distributed import Distributed
 from tasso.errors import RunError
 from tasso.methods import Method
+from tasso.models.clip import Clip, ModelSpec
 from tasso.progress import progress
+from tasso.training.results import check_complete
+from tasso.training.run_folder import RunFolder
 
 
 class RunData:
@@ -33,6 +36,7 @@ class RunData:
         self.pool = thread_pool(config.workers)
         self.packs = packs = open_packs(config, self.pool, preprocess)
         self.sequence = distributed.main_first(lambda: packs.packed(sequence)) if packs else sequence
+        self.left_out = packs.left_out if packs else {}
         self._cache: dict[str, Pixels] = {}
 
     def pixels(self, images: ImageSet, what: str) -> Pixels:
@@ -86,6 +90,25 @@ class RunData:
         return streams
 
 
+ADVICE = "Put back what it was started with, or choose another --out"
+
+
+def check_weights(results: Mapping[str, Any], weights: str, model: ModelSpec, run: Path) -> None:
+    """Raise a RunError if the pretrained weights (their checksum) are not those the run was started with."""
+    if results["weights"] != weights:
+        raise RunError(
+            f"{run}: the weights of {model} are not those this run was started with (SHA-256 "
+            f"{str(results['weights'])[:12]}… then, {weights[:12]}… now). {ADVICE}"
+        )
+
+
+def check_weights_of(folder: RunFolder, clip: Clip) -> None:
+    """As `check_weights`, for a pretrained model into which a checkpoint of this run is to be loaded."""
+    if results := folder.read_results():
+        check_complete(results, folder.results_file)
+        check_weights(results, clip.weights_checksum(), clip.spec, folder.path)
+
+
 def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Path) -> None:
     """Raise a RunError if the data have changed since the run was started.
 
@@ -94,7 +117,6 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
         contents: `TaskSequence.contents` of the data as they are now; may have more tasks than the run.
         run: the run folder, for the message.
     """
-    advice = "Put back what it was started with, or choose another --out"
     recorded = results["data"]
     for name, before in recorded["tasks"].items():
         now = contents["tasks"].get(name, before)
@@ -102,16 +124,19 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
         if counts[0] != counts[1]:
             raise RunError(
                 f"{run}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
-                f"{counts[1]}. {advice}"
+                f"{counts[1]}. {ADVICE}"
             )
         if before != now:
             raise RunError(
                 f"{run}: the data of task {name!r} have changed: as many images as when this run was started, but "
-                f"other files, labels or class names. {advice}"
+                f"other files, labels, class names or prompts. {ADVICE}"
             )
     before, now = (data.get("reference") for data in (recorded, contents))
     if before and now and before != now:
         raise RunError(
             f"{run}: the reference images are not those this run was started with ({before['images']} then, "
-            f"{now['images']} now). {advice}"
+            f"{now['images']} now). {ADVICE}"
         )
+    for key, what in (("reference_texts", "reference texts"), ("reference_names", "class names of the reference set")):
+        if "reference" in recorded and "reference" in contents and recorded.get(key) != contents.get(key):
+            raise RunError(f"{run}: the {what} are not those this run was started with. {ADVICE}")

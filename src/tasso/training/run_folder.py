@@ -157,9 +157,10 @@ class RunFolder:
         results = self.read_results()
         if which == "all" or not results or not results["finished"]:
             return
-        files = sorted(self.checkpoints.glob("*.safetensors"))
-        for file in files[:-1] if which == "last" else files:
-            file.unlink(missing_ok=True)
+        last = self.checkpoint_file(len(results["tasks"]) - 1, results["tasks"][-1])
+        for file in self.checkpoints.glob("*.safetensors"):
+            if which == "none" or file != last:
+                file.unlink(missing_ok=True)
 
     def take_checkpoint(self, index: int, task: str, other: RunFolder) -> None:
         """Hard-link or copy another run's checkpoint, if it exists. Checkpoints are never changed in place."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from tasso.config.paths import LOCAL
 from tasso.errors import ConfigError, RunError
 from tasso.models.clip import Clip
 from tasso.models.export import Source
-from tasso.models.loading import LOCAL, load_clip
+from tasso.models.loading import load_clip
 from tasso.training.run import Run
 from tasso.training.run_folder import RunFolder
 

@@ -47,6 +47,7 @@ class Packs:
         """
         self.folder, self.size, self.skip, self.pool = folder, size, skip, pool
         self.reports: list[Report] = []
+        self.left_out: dict[str, list[str]] = {}  # keys of unreadable images by the name of their set
         self._locations: dict[tuple[Source, str], Location] = {}
 
     def packed(self, sequence: TaskSequence, *, train: bool = True) -> TaskSequence:
@@ -94,6 +95,7 @@ class Packs:
             if not skip or not len(readable):
                 raise DataError(f"{text}. {_advice(may_skip)}")
             log.warning("%s. They are left out", text)
+            self.left_out[name] = [images.keys[index] for index in errors]
         self._locations.update({(images.source, images.keys[index]): (pack, index) for index in readable.tolist()})
         seconds = time.perf_counter() - started
         self.reports.append(Report(name, len(readable), len(errors), pack.nbytes, seconds))

@@ -8,7 +8,7 @@ from typing import Any
 from tasso.evaluation.accuracy import accuracy_rows
 from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.timing import describe_machine, reset_peak_memory, time_calls
-from tasso.training.engine import peak_memory
+from tasso.training.engine import peak_memory_gib
 
 
 def bench_eval(
@@ -18,7 +18,7 @@ def bench_eval(
     learner = random_learner(dict(options), classes=classes, images=64, test=images)
     tasks, device = learner.sequence.tasks, learner.device
     pixels = [learner.data.cached(task.test, f"{task.name} test") for task in tasks]
-    inference = learner.method.inference([task.class_names for task in tasks])
+    inference = learner.method.inference({task.name: task.class_names for task in tasks})
     reset_peak_memory(device)
 
     def evaluate() -> None:
@@ -35,5 +35,5 @@ def bench_eval(
         "classes": 2 * classes,
         **timing.to_dict(),
         "images_per_second": round(2 * images / timing.seconds, 1),
-        "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
+        **peak_memory_gib(device),
     }

@@ -12,7 +12,7 @@ from tasso.experiments.bench.authors_step import AuthorsStep
 from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.timing import Timing, describe_machine, matmul_rate, reset_peak_memory, time_calls
 from tasso.training.checkpoints import save_checkpoint
-from tasso.training.engine import Training, choose_precision, peak_memory
+from tasso.training.engine import Training, choose_precision, peak_memory_gib
 from tasso.training.learner import Learner
 
 RANK = 144  # the paper's; works for nano too
@@ -63,7 +63,7 @@ def bench_step(
     result |= {
         **timing.to_dict(),
         "images_per_second": round(images / timing.seconds, 1),
-        "peak_memory_gib": round(peak_memory(device) / 2**30, 3),
+        **peak_memory_gib(device),
     }
     training.close()
     del training, learner  # free their memory before the next measurement
@@ -116,7 +116,7 @@ def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: in
     """Time of the step without compilation and CUDA graphs."""
     learner = random_learner(eager_options(options), classes=classes, images=IMAGES)
     timing = time_steps(learner, rounds, calls)
-    return {**timing.to_dict(), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
+    return {**timing.to_dict(), **peak_memory_gib(learner.device)}
 
 
 def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
@@ -127,4 +127,4 @@ def bench_reference(options: Mapping[str, Any], classes: int, rounds: int, calls
     reset_peak_memory(learner.device)
     timing = time_calls(step, learner.device, warm_up=2, rounds=rounds, calls=calls and max(1, calls // 3))
     step.close()
-    return {**timing.to_dict(), "peak_memory_gib": round(peak_memory(learner.device) / 2**30, 3)}
+    return {**timing.to_dict(), **peak_memory_gib(learner.device)}

@@ -13,6 +13,7 @@ NAMES = {
     "matmul_tflops": "TFLOP/s of large matrix products",
     "share_of_matmul": "share of that rate",
     "peak_memory_gib": "peak memory (GiB)",
+    "process_peak_memory_gib": "peak memory of the process (GiB)",
     "seconds_to_first_step": "seconds to the first step",
     "times_faster": "times faster than the plain recipe",
     "times_faster_than_eager": "times faster than eager",

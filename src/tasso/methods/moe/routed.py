@@ -12,29 +12,27 @@ from tasso.methods.moe.selector import TaskSelector
 from tasso.models.clip import Clip
 from tasso.models.inference import Embedded, Inference, Templates, templates_per_group
 
-SHARED_BATCH = 128
-
 Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 class RoutedInference(Inference):
     """An image takes the route that the selector chooses, and is compared with texts of the same route."""
 
-    def __init__(self, clip: Clip, adapters: Adapters, selector: TaskSelector) -> None:
+    def __init__(self, clip: Clip, adapters: Adapters, selector: TaskSelector, routing_batch: int = 128) -> None:
+        """`routing_batch`: how many images share a decision, where the selector decides per batch."""
         super().__init__(clip)
-        self.adapters, self.selector = adapters, selector
+        self.adapters, self.selector, self.routing_batch = adapters, selector, routing_batch
         self._texts: dict[Key, Tensor] = {}
         self._version = adapters.version
 
     @property
-    def batch_dependent(self) -> bool:
-        return self.selector.whole_batch
+    def shared_batch(self) -> int | None:
+        return self.routing_batch if self.selector.whole_batch else None
 
     def embed(self, pixels: Tensor) -> Embedded:
         self.clip.model.eval()
         with torch.no_grad():
-            # A shared decision is that of the code's test batch of 128, whatever the batch size here.
-            routes = torch.cat([self.selector.routes(part) for part in torch.split(pixels, SHARED_BATCH)])
+            routes = torch.cat([self.selector.routes(part) for part in torch.split(pixels, self.routing_batch)])
             with self.adapters.routed(routes):
                 return Embedded(self.clip.encode_images(pixels), routes)
 
@@ -42,9 +40,15 @@ class RoutedInference(Inference):
         routes = torch.empty(count, dtype=torch.int64, device=self.clip.device)
         return Embedded(super().empty(count).features, routes)
 
-    def scores(self, images: Embedded, groups: Sequence[Sequence[str]], templates: Templates) -> Tensor:
+    def scores(
+        self,
+        images: Embedded,
+        groups: Sequence[Sequence[str]],
+        templates: Templates,
+        tasks: Sequence[str] = (),
+    ) -> Tensor:
         if images.routes is None:
-            return super().scores(images, groups, templates)
+            return super().scores(images, groups, templates, tasks)
         scores = images.features.new_empty(len(images.features), sum(map(len, groups)))
         for route in torch.unique(images.routes).tolist():
             rows = images.routes == route
