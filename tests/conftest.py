@@ -155,11 +155,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def as_words(options: dict[str, Any]) -> list[str]:
     """Options as command-line words, with dashes."""
+    method = options.get("method", {})
+    flat = {key: value for key, value in options.items() if key != "method"}
+    flat |= {"method" if key == "name" else f"method.{key}": value for key, value in method.items()}
     words = []
-    for key, value in options.items():
-        if key == "method":
-            words += ["--method", value["name"]]
-            words += [w for k, v in value.items() if k != "name" for w in (f"--method.{k.replace('_', '-')}", str(v))]
+    for key, value in flat.items():
+        *place, name = key.replace("_", "-").split(".")
+        if isinstance(value, bool):
+            words.append("--" + ".".join([*place, name if value else f"no-{name}"]))
         else:
-            words += [f"--{key.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
+            words += ["--" + ".".join([*place, name]), str(value)]
     return words

@@ -37,8 +37,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 GUIDE = [page for page in PAGES if "guide" in page.relative_to(ROOT).as_posix()]
 
 # Options that are replaced or added, so that a command takes a second: two steps of the tests' tiny model on few
-# images. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: remove the option.
-DATA = {"--test-per-class": "1", "--check-counts": "false", "--limit-tasks": "2", "--device": "cpu"}
+# images. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: remove the option; "": a flag.
+DATA = {"--test-per-class": "1", "--no-check-counts": "", "--limit-tasks": "2", "--device": "cpu"}
 MODEL = {"--model": "tiny-quickgelu", "--pretrained": "WEIGHTS"}
 FOLDER = {"--model": "local-dir:TINY", "--pretrained": None}
 LEARN = {"--steps": "2", "--batch-size": "2", "--reference-batch-size": "2", "--reference-images": "8"}
@@ -46,21 +46,21 @@ FEWER = {"--shots": "2", "--sequences": "S1", "--seeds": "1102", "--set": "metho
 SMALLER: dict[str, dict[str, str | None]] = {
     "run": {**DATA, **MODEL, **LEARN, "--method.rank": "6"},
     "eval": {**DATA, **MODEL},
-    "eval --run": {"--device": "cpu"},
+    "eval RUN": {"--device": "cpu"},
     "extend": {"--device": "cpu"},
     "sweep": {**DATA, **FOLDER, **LEARN, **FEWER},
-    "paper": {**DATA, **FOLDER, **LEARN, "--seeds": None, "--figures": "false"},
-    "paper --runs": {"--figures": "false"},
-    "data prepare": {"--download": "false", "--check-archives": "false", "--check-counts": "false"},
+    "paper": {**DATA, **FOLDER, **LEARN, "--seeds": None, "--tables-only": ""},
+    "paper --runs": {"--tables-only": ""},
+    "data prepare": {"--no-download": "", "--no-check-archives": "", "--no-check-counts": ""},
     "data check": {"--device": "cpu", **FOLDER, "--limit-tasks": "2", "--tolerance": "100"},
-    "data pack": {"--check-counts": "false", "--limit-tasks": "2", "--reference-images": "8"},
-    "bench": {**FOLDER, "--quick": "true", "--method": "finetune", "--batch-size": "2", "--device": "cpu"},
+    "data pack": {"--no-check-counts": "", "--limit-tasks": "2", "--reference-images": "8"},
+    "bench": {**FOLDER, "--quick": "", "--method": "finetune", "--batch-size": "2", "--device": "cpu"},
     "classify": {"--device": "cpu"},
     "serve": {"--device": "cpu", "--port": "0"},
     "export --model": FOLDER,
     "report --figures": {},
     "report --out": {},
-    "merge --sweep": {"--device": "cpu", "--test-per-class": "1", "--check-counts": "false"},
+    "merge --sweep": {"--device": "cpu", "--test-per-class": "1", "--no-check-counts": ""},
 }
 # Arguments of single commands that are replaced. All plans are 104 runs, `alpha` is three of them; figures of all runs
 # of a page take long.
@@ -100,6 +100,8 @@ def commands(page: Path) -> list[list[str]]:
 def kind(args: Sequence[str]) -> str:
     """The key of a tasso command in the tables."""
     name = " ".join(args[:2]) if args[0] == "data" else args[0]
+    if name == "eval" and len(args) > 1 and not args[1].startswith("--"):
+        return "eval RUN"
     variants = [f"{name} {arg}" for arg in args if f"{name} {arg}" in SMALLER]
     return variants[0] if variants else name
 
@@ -117,7 +119,7 @@ def smaller(args: Sequence[str], tiny: Path) -> list[str]:
     if value_of(args, "--method") not in (None, "tasso"):
         table.pop("--method.rank", None)
     options = [option for option in options if not option or option[0] not in table]
-    options += [[name, value] for name, value in table.items() if value is not None]
+    options += [[name, *filter(None, [value])] for name, value in table.items() if value is not None]
     paths = {"TINY": str(tiny), "WEIGHTS": str(tiny / "open_clip_model.safetensors")}
     return [re.sub("TINY|WEIGHTS", lambda name: paths[name[0]], arg) for option in options for arg in option]
 

@@ -38,7 +38,7 @@ def test_core_imports_without_command_line_libraries() -> None:
     """The device that trains may have torch and open_clip and nothing else of ours; reports are made elsewhere."""
     code = """
 import sys
-absent = ("jsonargparse", "rich", "pandas", "matplotlib", "jinja2", "ray", "submitit", "datasets", "starlette",
+absent = ("rich", "pandas", "matplotlib", "jinja2", "ray", "submitit", "datasets", "starlette",
           "uvicorn", "scipy", "tensorboard", "wandb", "mlflow")
 sys.modules.update(dict.fromkeys(absent))  # as if they were not installed, also for torch, which looks for some
 import tasso, tasso.training.learner, tasso.training.run, tasso.training.extend, tasso.training.trackers

@@ -81,7 +81,20 @@ def test_options_are_found_by_what_they_declare() -> None:
 
 
 def test_every_option_says_what_it_does_and_who_takes_it() -> None:
-    commands = {"run", "sweep", "paper", "eval", "merge", "check", "pack", "bench", "extend", "export"}
+    commands = {
+        "run",
+        "sweep",
+        "paper",
+        "eval",
+        "merge",
+        "check",
+        "pack",
+        "bench",
+        "extend",
+        "export",
+        "classify",
+        "serve",
+    }
     for name, declared in options_of(RunConfig).items():
         assert declared.help, name
         assert "run" in declared.commands <= commands, name

@@ -7,20 +7,22 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from tasso.cli.options import DEFAULT_METHOD, shown_default
+from tasso.cli.options import DEFAULT_METHOD, shown_default, unset_default
 from tasso.config import SCOPES, RunConfig, choices_of, options_of
-from tasso.methods import METHODS, Method
+from tasso.methods import METHODS
 
 PAGE = Path(__file__).parent.parent / "docs" / "guide" / "options.md"
 COMMANDS = {
     "eval": "eval", "merge": "merge --sweep", "extend": "extend", "sweep": "sweep", "paper": "paper",
-    "check": "data check", "pack": "data pack", "bench": "bench", "export": "export",
+    "check": "data check", "pack": "data pack", "bench": "bench", "export": "export", "classify": "classify",
+    "serve": "serve",
 }  # fmt: skip
 
 HEAD = """# Options
 
 These are the options of `tasso run`; other commands [take some of them](#other-commands). \
-An option that is true or false may stand alone (`--overwrite`) or with its value (`--overwrite false`). \
+An option that is true or false takes no value: `--overwrite` sets it, `--no-overwrite` unsets it; \
+`--method.no-fix-signs` for those of a method. \
 `tasso run --help` prints this list, with the options of the method that `--method` names. \
 This page is written by `python tools/options_page.py` from the declarations in the code.
 """
@@ -33,7 +35,7 @@ NOTES = {
     "tasso": "What each of them does to the objective is in [protocol](../protocol.md).",
 }
 EXTRA_ROWS = {
-    "method": f"| `--method` | which method; short for `--method.name` | {', '.join(METHODS)} | `{DEFAULT_METHOD}` |",
+    "method": f"| `--method` | which method | {', '.join(METHODS)} | `{DEFAULT_METHOD}` |",
     "output": "| `--config` | YAML file with options; repeatable, later files win | a path | none |",
 }
 TABLE = "| option | meaning | values | default |\n|---|---|---|---|"
@@ -59,7 +61,7 @@ file, the file's options of that method are dropped. A run's own `config.yaml` c
 tasso run --config examples/mtil-mini-nano.yaml --data-root DATA --method finetune --out runs/mini-finetune
 ```
 """
-KINDS = {int: "a whole number", float: "a number", bool: "true, false", Path: "a path", str: "text", list: "several"}
+KINDS = {int: "a whole number", float: "a number", bool: "flag", Path: "a path", str: "text", list: "several"}
 
 
 def page() -> str:
@@ -111,9 +113,7 @@ def default_of(owner: type, field: dataclasses.Field[Any]) -> str:
     """The default, or what holds where there is none."""
     if field.default is not None:
         return f"`{shown_default(field.default)}`"
-    if issubclass(owner, Method) and field.name in owner.protocols["code"]:
-        return ", ".join(f"{values[field.name]} ({name})" for name, values in owner.protocols.items())
-    return options_of(owner)[field.name].unset or "none"
+    return unset_default(owner, field) or "none"
 
 
 def resume() -> str:
@@ -126,7 +126,7 @@ def resume() -> str:
 
 def other_commands() -> str:
     """A row per command that takes options of a run: these, or all but those."""
-    lines = ["## Other commands", "", "`tasso eval --run` takes what you leave out from that run.", ""]
+    lines = ["## Other commands", "", "`tasso eval RUN` takes what you leave out from that run.", ""]
     lines += ["| command | options of a run |", "|---|---|"]
     for command, title in COMMANDS.items():
         taken = options_of(RunConfig, command=command)

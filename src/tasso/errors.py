@@ -1,5 +1,10 @@
 """Errors a user can act on. The command line prints their message and nothing else."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class TassoError(Exception):
     """Something the user gave cannot work; the message names it and says what to do."""
@@ -23,3 +28,15 @@ class RunError(TassoError):
 
 class BusyError(RunError):
     """Another process is working in the run folder; later it may be free."""
+
+
+def no_such(what: str, name: object, known: Iterable[str]) -> str:
+    """`no method 'zcsl'. Did you mean 'zscl'? There are: …`"""
+    names = list(known)
+    return f"no {what} {name!r}.{did_you_mean(name, names)} There are: {', '.join(names)}"
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """` Did you mean 'zscl'?`, or nothing if no known name is similar."""
+    close = get_close_matches(str(name), known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -19,7 +19,7 @@ from tasso.training.tensor_files import HEADER_KEY
 
 AGAIN = ("run", *LEARN, "--out", "run")
 HALF = ("run", *LEARN, "--steps", "3", "--out", "half")
-EVAL = ("eval", "--run", "run", "--device", "cpu")
+EVAL = ("eval", "run", "--device", "cpu")
 CHECKPOINT, LATER = "run/checkpoints/01-dtd.safetensors", "run/checkpoints/02-eurosat.safetensors"
 FIRST = "half/checkpoints/01-dtd.safetensors"
 ALL = ("model", "data", "run")
@@ -251,6 +251,6 @@ CASES = [
         tensors(FIRST, first("visual.", with_nan)), ("model", "data", "half")),
     Bad("run/first-checkpoint-other-method", "a stopped run with the first checkpoint of another method", HALF, r"01-dtd\.safetensors.*method",
         lambda p: copy_over(p / "half-finetune/checkpoints/01-dtd.safetensors", p / FIRST), ("model", "data", "half", "half-finetune")),
-    Bad("run/not-a-folder", "a file instead of a run", ("eval", "--run", "data/dtd/dtd_annotations.json"), r"dtd_annotations\.json", needs=("data",)),
-    Bad("run/nowhere", "a run that does not exist", ("eval", "--run", "nowhere"), r"nowhere"),
+    Bad("run/not-a-folder", "a file instead of a run", ("eval", "data/dtd/dtd_annotations.json"), r"dtd_annotations\.json", needs=("data",)),
+    Bad("run/nowhere", "a run that does not exist", ("eval", "nowhere"), r"nowhere"),
 ]  # fmt: skip

@@ -83,10 +83,10 @@ def budget(name: str, what: str, text: str) -> Bad:
 
 
 CASES = [
-    use("eval-after", "a task that was not learned", r"after: run has learned no task 'moon'", "eval", "--run", "run", "--after", "moon"),
-    use("eval-after-number", "a number beyond the last task", r"after: run has learned no task '7'", "eval", "--run", "run", "--after", "7"),
-    use("eval-option", "an option of training", r"lr", "eval", "--run", "run", "--lr", "1"),
-    use("eval-batch", "a batch of nothing", r"eval_batch_size: must be at least 1", "eval", "--run", "run", "--eval-batch-size", "0"),
+    use("eval-after", "a task that was not learned", r"after: run has learned no task 'moon'", "eval", "run", "--after", "moon"),
+    use("eval-after-number", "a number beyond the last task", r"after: run has learned no task '7'", "eval", "run", "--after", "7"),
+    use("eval-option", "an option of training", r"lr", "eval", "run", "--lr", "1"),
+    use("eval-batch", "a batch of nothing", r"eval_batch_size: must be at least 1", "eval", "run", "--eval-batch-size", "0"),
     classify("task", "a task that the run does not have", r"task: this run has no task 'moon'. Tasks: dtd, eurosat", "--task", "moon"),
     classify("both", "a task and classes", r"classes: give either classes or a task", "--task", "dtd", "--classes", "a,b"),
     classify("classes", "no classes", r"classes: give at least one class name", "--classes", ","),
@@ -100,8 +100,8 @@ CASES = [
     Bad("use/serve-host", "an invalid address", ("serve", "run", "--host", "999.999.999.999", "--port", "0"), r"serve: cannot listen at 999\.999\.999\.999", needs=ALL, varies=r"\[Errno.*?\.(?= )"),
     use("serve-size", "uploads of 0 MiB", r"max_mib: must lie in 0 … 1024, not 0", "serve", "run", "--max-mib", "0"),
     use("serve-size-nan", "uploads of nan MiB", r"max_mib: expected a number, not 'nan'", "serve", "run", "--max-mib", "nan"),
-    use("export-nothing", "nothing to export", r"export: give either --run or --model", "export", "--out", "e"),
-    use("export-both", "a run and a model", r"export: give either --run or --model", "export", "run", "--model", "nano", "--out", "e"),
+    use("export-nothing", "nothing to export", r"export: give either RUN or --model", "export", "--out", "e"),
+    use("export-both", "a run and a model", r"export: give either RUN or --model", "export", "run", "--model", "nano", "--out", "e"),
     use("export-format", "an unknown format", r"to.*gguf", "export", "run", "--to", "gguf", "--out", "e"),
     use("export-taken", "a folder that is not empty", r"export: taken exists and is not empty", "export", "run", "--out", "taken", make=taken),
     use("export-below-file", "a folder below a file", r"export: cannot make the folder .*taken/mine\.txt/e", "export", "run", "--out", "taken/mine.txt/e", make=taken),
@@ -161,7 +161,7 @@ CASES = [
     budget("text", "a budget that is not JSON", "{"),
     budget("list", "a budget of numbers", "[1]"),
     Bad("use/bench-budget-missing", "a budget that does not exist", ("bench", "step", "--check", "--budget", "no.json"), r"budget: no such file: no\.json"),
-    Bad("use/bench-classes", "no classes", ("bench", "step", "--quick", "--classes", "0"), r"classes: must be at least"),
+    Bad("use/bench-classes", "no classes", ("bench", "step", "--quick", "--classes-per-task", "0"), r"classes-per-task: must be at least"),
     Bad("use/bench-method", "an unknown method", ("bench", "step", "--quick", "--method", "magic"), r"no method 'magic'"),
-    Bad("use/bench-json", "a result in a folder that does not exist", ("bench", "step", "--quick", "--json", "no/where.json"), r"json: no/where\.json cannot be written"),
+    Bad("use/bench-json", "a result in a folder that does not exist", ("bench", "step", "--quick", "--out", "no/where.json"), r"out: no/where\.json cannot be written"),
 ]  # fmt: skip

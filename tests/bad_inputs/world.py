@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {**TINY_CONFIG, "model_cfg": {**_tiny, "text_cfg": {**_
 
 MODEL = ("--model", "local-dir:model")
 QUICK = ("--steps", "2", "--batch-size", "4", "--reference-batch-size", "4", "--lr", "1e-3", "--device", "cpu")
-DATA = ("--benchmark", "mtil-mini", "--data-root", "data", "--check-counts", "false", "--sequence", "dtd,eurosat")
+DATA = ("--benchmark", "mtil-mini", "--data-root", "data", "--no-check-counts", "--sequence", "dtd,eurosat")
 LEARN = (*DATA, *MODEL, *QUICK, "--method", "tasso", "--method.rank", "6")
 # A run that works. What is added afterwards wins.
 RUN = ("run", *LEARN, "--out", "out")

@@ -40,7 +40,7 @@ def test_run_eval_metrics_report(quick: dict[str, Any], capsys: pytest.CaptureFi
     main(["metrics", str(quick["out"])])
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"mtil", "mcil"}
-    main(["eval", "--run", str(quick["out"]), "--json", "true"])
+    main(["eval", str(quick["out"]), "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert rows["checkpoint"] == "eurosat"
     main(["eval", *as_words({k: quick[k] for k in ("benchmark", "data_root", "check_counts", "model", "sequence")})])
@@ -78,7 +78,7 @@ def test_a_runs_own_config_can_be_used_again(quick: dict[str, Any], tmp_path: Pa
         (["--method", "magic"], "magic"),
         (["--method.rnk", "3"], "rnk"),
         (["--method", "finetune", "--method.rank", "3"], "rank"),
-        (["--method.kd-parallel", "cosine"], "kd_parallel"),
+        (["--method.kd-parallel", "cosine"], "kd-parallel: expected one of none, l2, geodesic"),
         (["--precision", "int4"], "precision"),
     ],
 )
@@ -136,7 +136,7 @@ def test_out_of_range_hyper_parameter_names_the_key(capsys: pytest.CaptureFixtur
 def test_flags_may_stand_alone_and_numbers_in_yaml_may_have_exponents(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("method: {name: tasso, projector_lr: 1e-4}\nbetas: [9e-1, 0.99]\n")
-    words = ["--config", str(file), "--overwrite", "--lr", "1e-3", "--method.train-projector", "false"]
+    words = ["--config", str(file), "--overwrite", "--lr", "1e-3", "--method.no-train-projector"]
     config = parse_run_config("tasso run", words)
     assert config.overwrite is True
     assert config.betas == (0.9, 0.99)
@@ -175,7 +175,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_methods_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     from tasso.methods import METHODS
 
-    main(["methods", "--json", "true"])
+    main(["methods", "--json"])
     assert set(json.loads(capsys.readouterr().out)) == set(METHODS)
     main(["methods"])
     assert "verified" in capsys.readouterr().out

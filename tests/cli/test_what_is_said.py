@@ -39,7 +39,7 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     said.clear()
     main(["run", "--tasks", *tasks, "--method", "finetune", *options])
     assert "steps:" not in said.text, "there is nothing left to do"
-    main(["eval", "--run", str(out)])
+    main(["eval", str(out)])
     assert "MTIL: among the classes of the image's own task" in said.text
 
 
@@ -53,7 +53,7 @@ def test_missing_data_lead_to_the_command_that_gets_them(tmp_path: Path, capsys:
 
 def test_all_that_is_missing_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replicas.write(tmp_path, "dtd")
-    options = ["--download", "false", "--check-archives", "false", "--check-counts", "false"]
+    options = ["--no-download", "--no-check-archives", "--no-check-counts"]
     with pytest.raises(SystemExit):
         main(["data", "prepare", "dtd", "flowers-102", "--root", str(tmp_path), *options])
     lines = capsys.readouterr().out.splitlines()

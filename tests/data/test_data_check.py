@@ -149,7 +149,7 @@ def test_what_is_off_is_named(root: Path, capsys: pytest.CaptureFixture[str], ca
 
 def test_notes_are_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(root, "stanford-cars", "stanfordcars", lambda d: d["class_names"].__setitem__(0, "smart_fortwo 2012"))
-    report = found(root, capsys, "--quick")
+    report = found(root, capsys, "--no-decode")
     assert report["ok"]
     notes = next(s["notes"] for s in report["data_sets"] if s["name"] == "stanford-cars")
     assert [note.split(",")[0] for note in notes] == [
@@ -159,7 +159,7 @@ def test_notes_are_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_quick_reads_no_image(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unreadable, "decode", None)
-    report = found(root, capsys, "--quick")
+    report = found(root, capsys, "--no-decode")
     assert report["ok"]
     assert {s["images_read"] for s in report["data_sets"]} == {0}
 
@@ -248,7 +248,7 @@ def test_a_data_set_that_is_off_is_named_and_by_how_much(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tiny_model: str
 ) -> None:
     measured = rows(root, tiny_model)
-    model = ["--model", tiny_model, "--device", "cpu", "--quick"]
+    model = ["--model", tiny_model, "--device", "cpu", "--no-decode"]
     expected = Fingerprint("a stand-in", dict(measured["mtil"]), dict(measured["mcil"]))
     monkeypatch.setattr(data_fingerprint, "known_fingerprint", lambda benchmark, name: expected)
     capsys.readouterr()
@@ -281,7 +281,7 @@ def test_rows_are_compared_only_with_what_they_hold_for(
 ) -> None:
     wrong = Fingerprint("a stand-in", dict.fromkeys(NAMES, 100.0), dict.fromkeys(NAMES, 100.0))
     monkeypatch.setattr(data_fingerprint, "known_fingerprint", lambda benchmark, name: wrong)
-    model = ["--model", tiny_model, "--device", "cpu", "--quick"]
+    model = ["--model", tiny_model, "--device", "cpu", "--no-decode"]
     assert found(root, capsys, *model, "--template", "{}")["ok"], "another prompt"
     assert found(root, capsys, *model, "--test-per-class", "2")["ok"], "other test sets"
     part = found(root, capsys, *model, "--sequence", "dtd,eurosat")
@@ -294,7 +294,7 @@ def test_rows_are_compared_only_with_what_they_hold_for(
 
 
 def test_a_model_that_nobody_measured(root: Path, capsys: pytest.CaptureFixture[str], tiny_model: str) -> None:
-    main(words(root, "--model", tiny_model, "--device", "cpu", "--quick"))
+    main(words(root, "--model", tiny_model, "--device", "cpu", "--no-decode"))
     printed = capsys.readouterr().out
     assert "nothing to compare it with" in printed
     assert printed.endswith("all as it should be\n")

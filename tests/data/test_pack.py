@@ -801,7 +801,7 @@ def test_options_that_do_not_fit_are_named(unpacked: dict[str, Any], tmp_path: P
 def test_data_pack(unpacked: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "packs"
     words = ["data", "pack", "--benchmark", "mtil-mini", "--data-root", str(unpacked["data_root"]), "--sequence",
-             "dtd,eurosat", "--check-counts", "false", "--pack-dir", str(place), "--pack-size", "32"]  # fmt: skip
+             "dtd,eurosat", "--no-check-counts", "--pack-dir", str(place), "--pack-size", "32"]  # fmt: skip
     main(words)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["set", "images", "left", "out", "bytes", "seconds"]

@@ -45,7 +45,7 @@ from tasso.errors import DataError
 from tasso.training.learner import learn
 
 LAX = Options(check_archives=False, check_counts=False, download=False, reference_images=0)
-LAX_WORDS = ["--check-archives", "false", "--check-counts", "false", "--download", "false"]
+LAX_WORDS = ["--no-check-archives", "--no-check-counts", "--no-download"]
 
 
 def one(root: Path, name: str, options: Options = LAX) -> Outcome:
@@ -554,7 +554,7 @@ def test_counts_are_checked_against_the_paper(tmp_path: Path) -> None:
     problem = one(tmp_path, "dtd", dataclasses.replace(LAX, check_counts=True)).problem
     assert problem == (
         "dtd: expected 47 classes, 2820 train and 1692 test images, found 3, 15 and 9. "
-        "Use --check-counts false to go on with these"
+        "Use --no-check-counts to go on with these"
     )
     assert not (folder / "dtd_annotations.json").exists()
     replicas.write(tmp_path, "imagenet")
@@ -616,7 +616,7 @@ def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     folder = replicas.write(tmp_path, "dtd")
     problem = one(tmp_path, "dtd", dataclasses.replace(LAX, check_archives=True)).problem or ""
     assert "not fff73e5086ae6bdbea199a49dfb8a4c1" in problem
-    assert "--check-archives false" in problem
+    assert "--no-check-archives" in problem
     assert not (folder / "images").exists()
 
 

@@ -108,22 +108,23 @@ def test_other_commands_and_their_flags_exist(capsys: pytest.CaptureFixture[str]
     for page in PAGES:
         for args in commands(page):
             flags = {arg.split("=")[0] for arg in args if arg.startswith("--")}
-            used[args[0]] = used.get(args[0], set()) | flags
+            command = " ".join(args[: 2 if args[0] == "data" else 1])
+            used[command] = used.get(command, set()) | flags
     used.pop("run")
     assert {"eval", "metrics", "report", "methods"} <= set(used)
     for command, flags in used.items():
         with pytest.raises(SystemExit) as stop:
-            main([command, "--help"])
+            main([*command.split(), "--help"])
         assert stop.value.code == 0, command
         existing = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
         assert flags <= existing, f"tasso {command}: {sorted(flags - existing)}"
 
 
-def as_yaml(value: Any) -> str:
-    """A default as in a YAML file."""
+def as_typed(value: Any) -> str:
+    """A default as it is typed."""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,14 +141,17 @@ def test_every_option_is_documented_with_its_default(capsys: pytest.CaptureFixtu
         if default is None:
             assert not any(cell.startswith("`") for cell in cells), f"{name} has no default of its own"
         else:
-            assert f"`{as_yaml(default)}`" in cells, f"docs/guide: default of {name} is {as_yaml(default)}, not {cells}"
+            assert f"`{as_typed(default)}`" in cells, (
+                f"docs/guide: default of {name} is {as_typed(default)}, not {cells}"
+            )
     # Options of other commands that are not those of a run.
     own: set[str] = set()
-    for command in ("sweep", "paper", "data", "classify", "serve", "export", "merge"):
+    commands = ("sweep", "paper", "data prepare", "data check", "data pack", "classify", "serve", "export", "merge")
+    for command in commands:
         with pytest.raises(SystemExit):
-            main([command, "--help"])
+            main([*command.split(), "--help"])
         own |= set(re.findall(r"--([a-z][a-z-]*)", capsys.readouterr().out))
-    own -= {name.replace("_", "-") for name in options} | {"help", "print-shtab"}
+    own -= {prefix + name.replace("_", "-") for name in options for prefix in ("", "no-")} | {"help"}
     assert set(documented) == own | {"config", "method"}
 
 

@@ -118,7 +118,7 @@ def test_the_check_fails_if_a_rule_is_violated(
     for bound, code in ((0.0, 0), (1e9, 1)):
         file = tmp_path / "budget.json"
         file.write_text(json.dumps({"rules": [{**rule, "at_least": bound}]}))
-        args = ["--quick", "--classes", "3", "--method", "finetune", "--device", "cpu", "--budget", str(file)]
+        args = ["--quick", "--classes-per-task", "3", "--method", "finetune", "--device", "cpu", "--budget", str(file)]
         with pytest.raises(SystemExit) as stop:
             main(["bench", "step", "--check", *args])
         assert stop.value.code == code
@@ -138,8 +138,8 @@ def test_the_command_prints_and_writes(
 ) -> None:
     monkeypatch.setitem(QUICK, "model", tiny_model)
     file = tmp_path / "bench.json"
-    args = ["bench", "step", "--quick", "--classes", "3", "--method", "finetune", "--device", "cpu"]
-    main([*args, "--json", str(file)])
+    args = ["bench", "step", "--quick", "--classes-per-task", "3", "--method", "finetune", "--device", "cpu"]
+    main([*args, "--out", str(file)])
     printed = capsys.readouterr().out
     written = json.loads(file.read_text())
     assert f"milliseconds per call (median)     {written['seconds_ms']}" in printed

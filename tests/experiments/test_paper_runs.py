@@ -67,7 +67,7 @@ def test_killed_repeated_and_reported_again(tiny_model: str, tmp_path: Path) -> 
     assert not (out / "index.html").exists()
 
     again = subprocess.run(
-        [sys.executable, "-m", "tasso", *words, "--figures", "false"], env=few_images(), capture_output=True,
+        [sys.executable, "-m", "tasso", *words, "--tables-only"], env=few_images(), capture_output=True,
         text=True, check=True,
     )  # fmt: skip
     assert "finished already: 2; left: 1 run" in again.stdout
@@ -106,7 +106,7 @@ def test_killed_repeated_and_reported_again(tiny_model: str, tmp_path: Path) -> 
     bare = tmp_path / "bare"
     subprocess.run(
         [sys.executable, "-c", REFUSING, "paper", *PLANS_ASKED, "--runs", str(kept), "--out", str(bare),
-         "--figures", "false"],
+         "--tables-only"],
         env=few_images(), check=True,
     )  # fmt: skip
     assert not (bare / "figures").exists()
@@ -133,7 +133,7 @@ def test_runs_without_a_record_need_the_options_they_were_made_with(
         main(words)
     assert stop.value.code == 2
     assert "plans.json: not found" in capsys.readouterr().err
-    main([*words, "--steps", "3", "--figures", "false"])
+    main([*words, "--steps", "3", "--tables-only"])
     assert "3 of 3 runs missing" in (tmp_path / "report" / "index.md").read_text()
 
 

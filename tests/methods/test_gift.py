@@ -177,7 +177,9 @@ def test_images_of_a_folder(quick: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_said_before_anything_is_made(quick: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"method\.generator: expected one of diffusers, folder, atlas, retrieval"):
+    with pytest.raises(
+        ConfigError, match=r"method\.generator: expected one of auto, diffusers, folder, atlas, retrieval"
+    ):
         build_method({"name": "gift", "generator": "magic"})
     with pytest.raises(ConfigError, match=r"method\.images: must be at least 1"):
         build_method({"name": "gift", "images": 0})

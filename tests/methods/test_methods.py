@@ -98,7 +98,7 @@ def test_what_was_learned_can_be_used_and_exported(quick: dict[str, Any], name: 
     )
     assert [len(guess) for guess in predictions] == [3, 3, 3]
     assert all(sum(g.probability for g in guess) == pytest.approx(1, abs=1e-5) for guess in predictions)
-    words = ["export", "--run", str(run.folder.path), "--out", str(tmp_path / "exported")]
+    words = ["export", str(run.folder.path), "--out", str(tmp_path / "exported")]
     if not METHODS[name].plain_model:
         with pytest.raises(SystemExit):
             main(words)

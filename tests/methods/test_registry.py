@@ -147,7 +147,7 @@ def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], t
     assert tensors(out / file)["method/steps"] == [12], "its state lasts over tasks and processes"
     results = json.loads((out / "results.json").read_text())
     assert (results["method"], results["label"]) == (name, "shrunk fine-tuning (weight 0.5)")
-    again = tasso(["eval", "--run", str(out), "--device", "cpu"], site, tmp_path)
+    again = tasso(["eval", str(out), "--device", "cpu"], site, tmp_path)
     assert again.returncode == 0, again.stderr
     report = tasso(["report", str(out)], site, tmp_path)
     assert report.returncode == 0, report.stderr
@@ -155,7 +155,7 @@ def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], t
     listed = tasso(["methods", "--json"], site, tmp_path)
     assert ("shrink" in json.loads(listed.stdout)) == (name == "shrink")
     # Without the package the run says what it needs.
-    gone = tasso(["eval", "--run", str(out), "--device", "cpu"], tmp_path, tmp_path)
+    gone = tasso(["eval", str(out), "--device", "cpu"], tmp_path, tmp_path)
     assert gone.returncode == 2
     assert "config.yaml: method: " in gone.stderr
     assert name in gone.stderr

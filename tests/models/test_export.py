@@ -116,11 +116,11 @@ def test_a_run_is_exported_with_what_it_learned(
     quick: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tasso.learn(**quick)
-    main(["export", "--run", str(quick["out"]), "--out", str(tmp_path / "exported")])
+    main(["export", str(quick["out"]), "--out", str(tmp_path / "exported")])
     check_same_embeddings(run.clip, tmp_path / "exported")
     start = load_clip(str(quick["model"]))
     assert not torch.equal(start.state("visual")["visual.proj"], run.clip.state("visual")["visual.proj"])
-    # The run may be given without --run; --after exports an earlier model; the default folder has the run's name.
+    # --after exports an earlier model; the default folder has the run's name.
     monkeypatch.chdir(tmp_path)
     main(["export", str(quick["out"]), "--after", "dtd", "--to", "torchscript"])
     assert "exported/run-torchscript/image_encoder.pt" in capsys.readouterr().out
@@ -205,7 +205,7 @@ def test_folders_with_content_are_refused(tiny_clip: Clip, tmp_path: Path, capsy
     with pytest.raises(RunError, match="cannot make the folder"):
         export_open_clip(tiny_clip, tmp_path / "mine.txt" / "below" / "x")
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
-    for args in ([], ["--run", "x", "--model", "nano"], ["x", "--run", "x"]):
+    for args in ([], ["x", "--model", "nano"]):
         with pytest.raises(SystemExit):
             main(["export", *args, "--out", str(tmp_path / "x")])
-        assert "give either --run or --model" in capsys.readouterr().err
+        assert "give either RUN or --model" in capsys.readouterr().err

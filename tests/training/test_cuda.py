@@ -98,7 +98,7 @@ class Waiting(FineTune):
 
 def test_a_step_that_waits_is_refused_with_advice(on_gpu: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "waiting", Waiting)
-    with pytest.raises(RunError, match=r"cannot be captured as a CUDA graph.*--cuda-graphs false"):
+    with pytest.raises(RunError, match=r"cannot be captured as a CUDA graph.*--no-cuda-graphs"):
         learn(from_dict({**on_gpu, "method": {"name": "waiting"}}))
     out = f"{on_gpu['out']}-plain"
     assert learn(from_dict({**on_gpu, "method": {"name": "waiting"}, "cuda_graphs": False, "out": out}))["finished"]

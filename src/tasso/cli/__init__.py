@@ -10,35 +10,55 @@ from collections.abc import Callable, Sequence
 from tasso.cli import bench, data, research, run, use
 from tasso.cli.exit_codes import exit_on_error
 from tasso.cli.options import parse_run_config
+from tasso.errors import ConfigError, no_such
 from tasso.version import __version__
 
-__all__ = ["main", "parse_run_config"]
+__all__ = ["COMMANDS", "GROUPS", "main", "parse_run_config"]
 
-COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
-    "run": (run.run, "learn a sequence of tasks, evaluate after each, save, resume"),
-    "extend": (run.extend, "learn more tasks after those of a finished run, in a folder of its own"),
-    "eval": (run.evaluate, "accuracy of a model, zero-shot or from a run, on every task of a benchmark"),
-    "metrics": (run.metrics, "accuracy, forgetting and zero-shot degradation of a run or a matrix file, as JSON"),
-    "methods": (run.methods, "the methods: what they train, what they need, what they were verified against"),
-    "sweep": (research.sweep, "many runs: methods × sequences × seeds × options, on this machine or on a cluster"),
-    "paper": (research.paper, "the runs behind the paper's tables and figures, on any benchmark, and the tables"),
-    "report": (research.report, "tables, figures and an HTML page from run folders"),
-    "classify": (use.classify, "the classes that a run's model predicts for images"),
-    "serve": (use.serve, "a local page: drop an image, see what the models before and after each task predict"),
-    "export": (use.export, "a run's model, or any other, for open_clip, transformers, TorchScript or ONNX"),
-    "merge": (use.merge, "the weights between two models, and the accuracy along the way"),
-    "data": (data.data, "prepare: get the paper's data sets; check: verify a benchmark's data; pack: decode it once"),
-    "bench": (bench.bench, "speed of steps, images, evaluation and whole sequences, with random weights"),
-    "demo": (research.demo, "the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks"),
+Command = Callable[[list[str]], None]
+
+GROUPS: dict[str, dict[str, tuple[Command, str]]] = {
+    "learn": {
+        "demo": (research.demo, "the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks"),
+        "run": (run.run, "learn a sequence of tasks, evaluate after each, save, resume"),
+        "extend": (run.extend, "learn more tasks after those of a finished run, in a folder of its own"),
+        "methods": (run.methods, "the methods: what they train, what they need, what they were verified against"),
+    },
+    "use": {
+        "eval": (run.evaluate, "accuracy of a model, zero-shot or from a run, on every task of a benchmark"),
+        "classify": (use.classify, "the classes that a run's model predicts for images"),
+        "serve": (use.serve, "a local page: drop an image, see what the models before and after each task predict"),
+        "export": (use.export, "a run's model, or any other, for open_clip, transformers, TorchScript or ONNX"),
+        "merge": (use.merge, "the weights between two models, and the accuracy along the way"),
+    },
+    "data": {
+        "data prepare": (data.data_prepare, "get, unpack and annotate the paper's data sets"),
+        "data check": (data.data_check, "verify sizes, images and class names of a benchmark"),
+        "data pack": (data.data_pack, "decode each image of a benchmark once, for all runs"),
+    },
+    "research": {
+        "report": (research.report, "tables, figures and an HTML page from run folders"),
+        "metrics": (run.metrics, "accuracy, forgetting and zero-shot degradation of a run or a matrix file, as JSON"),
+        "sweep": (research.sweep, "many runs: methods × sequences × seeds × options, here or on a cluster"),
+        "paper": (research.paper, "the runs behind the paper's tables and figures, on any benchmark, and the tables"),
+        "bench": (bench.bench, "speed of steps, images, evaluation and whole sequences, with random weights"),
+    },
 }
-USAGE = "\n".join([
-    "usage: tasso COMMAND [options]",
-    "",
-    *(f"  {name:<9} {summary}" for name, (_, summary) in COMMANDS.items()),
-    "",
-    "tasso COMMAND --help shows a command's options; tasso --version the version.",
-    "With --debug an error shows its traceback, too.",
-])  # fmt: skip
+COMMANDS = {name: command for group in GROUPS.values() for name, (command, _) in group.items()}
+
+
+def usage(prefix: str = "") -> str:
+    """The commands whose names begin so, in groups."""
+    lines = [f"usage: tasso {prefix}COMMAND [options]"]
+    for title, group in GROUPS.items():
+        shown = {name: summary for name, (_, summary) in group.items() if name.startswith(prefix)}
+        lines += ["", f"{title}:", *(f"  {name:<13} {summary}" for name, summary in shown.items())] if shown else []
+    return "\n".join([
+        *lines,
+        "",
+        "tasso COMMAND --help shows a command's options; tasso --version the version.",
+        "With --debug an error shows its traceback, too.",
+    ])  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -49,14 +69,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args in (["--version"], ["-V"]):
         print(f"tasso {__version__}")
         return
-    if not args or args[0] in ("-h", "--help"):
-        print(USAGE)
-        return
-    if args[0] not in COMMANDS:
-        print(f"tasso: no command {args[0]!r}\n\n{USAGE}", file=sys.stderr)
-        sys.exit(2)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("tasso").setLevel(logging.INFO)
-    command, _ = COMMANDS[args[0]]
     with exit_on_error(debug):
-        command(args[1:])
+        command, rest = find_command(args)
+        command(rest)
+
+
+def find_command(args: list[str]) -> tuple[Command, list[str]]:
+    """The command that the first words name, and its arguments. Without a name: help."""
+    for count in (2, 1):
+        if (name := " ".join(args[:count])) in COMMANDS:
+            return COMMANDS[name], args[count:]
+    prefix, names = "", [name.split()[0] for name in COMMANDS]
+    if args and args[0] in names:  # the first word of several commands
+        prefix, args = f"{args[0]} ", args[1:]
+        names = [name.removeprefix(prefix) for name in COMMANDS if name.startswith(prefix)]
+        if not args:
+            raise ConfigError(f"{prefix.strip()}: which? {', '.join(names)}")
+    if not args or args[0] in ("-h", "--help"):
+        return lambda _: print(usage(prefix)), []
+    raise ConfigError(no_such(f"command {prefix}".strip(), args[0], dict.fromkeys(names)))

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from tasso.cli.options import add_run_options, given_options
 from tasso.cli.parser import Parser
 from tasso.config import from_dict
 from tasso.errors import ConfigError
-
-
-def data(args: list[str]) -> None:
-    """tasso data prepare|check|pack"""
-    actions: dict[str, Callable[[list[str]], None]] = {
-        "prepare": data_prepare, "check": data_check, "pack": data_pack
-    }  # fmt: skip
-    if not args:
-        raise ConfigError(f"data: which? {', '.join(actions)}")
-    if args[0] in ("-h", "--help"):
-        for action in actions.values():
-            with contextlib.suppress(SystemExit):  # each parser exits after its help
-                action(["--help"])
-            print()
-        sys.exit(0)
-    if args[0] not in actions:
-        raise ConfigError(f"data: no {args[0]!r}. There are: {', '.join(actions)}")
-    actions[args[0]](args[1:])
 
 
 def data_prepare(args: list[str]) -> None:
@@ -39,19 +19,19 @@ def data_prepare(args: list[str]) -> None:
     from tasso.data.prepare.prepare import outcome_json, outcome_lines, plan, prepare
 
     parser = Parser("tasso data prepare", "Get, unpack and annotate the paper's data sets.")
-    parser.add_argument("names", type=str, nargs="+", help=f"all, or some of: {', '.join(RECIPES)}")
-    parser.add_argument("--root", type=Path, required=True, help="folder of all data sets; later --data-root")
-    parser.add_argument("--archives", type=Path | None, default=None, help="look for archives here, too")
-    parser.add_argument("--download", type=bool, default=True, help="download what torchvision has an address for")
-    parser.add_argument("--check-archives", type=bool, default=True, help="refuse archives with another checksum")
-    parser.add_argument("--check-counts", type=bool, default=True, help="refuse sizes that differ from the paper's")
-    parser.add_argument("--split-seed", type=int, default=1102, help="seed of splits that are drawn here")
-    parser.add_argument("--names-style", type=Names, default="spaces", help="underscores in class names")
-    parser.add_argument("--reference-images", type=int, default=100_000, help="of ImageNet; 0: all")
-    parser.add_argument("--reference-seed", type=int, default=1102, help="seed of the reference subset")
-    parser.add_argument("--overwrite", type=bool, default=False, help="replace an annotation file that was there")
-    parser.add_argument("--dry-run", type=bool, default=False, help="print what would be done, and do nothing")
-    parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
+    parser.argument("names", str, f"all, or some of: {', '.join(RECIPES)}", metavar="NAME", count="+")
+    parser.option("--root", Path, "folder of all data sets; later --data-root", required=True)
+    parser.option("--archives", Path, "look for archives here, too")
+    parser.option("--download", bool, "download what torchvision has an address for", True)
+    parser.option("--check-archives", bool, "refuse archives with another checksum", True)
+    parser.option("--check-counts", bool, "refuse data sets whose sizes differ from the paper's", True)
+    parser.option("--split-seed", int, "seed of splits that are drawn here", 1102)
+    parser.option("--names-style", Names, "underscores in class names", "spaces")
+    parser.option("--reference-images", int, "number of reference images from ImageNet; 0: all", 100_000)
+    parser.option("--reference-seed", int, "seed of the reference subset", 1102)
+    parser.option("--overwrite", bool, "replace an annotation file that was there", False)
+    parser.option("--dry-run", bool, "print what would be done, and do nothing", False)
+    parser.option("--json", bool, "print JSON instead of text", False)
     values = parser.parse(args)
     names, root, dry_run, as_json = (values.pop(key) for key in ("names", "root", "dry_run", "json"))
     options = Options(names=values.pop("names_style"), **values)
@@ -70,15 +50,15 @@ def data_check(args: list[str]) -> None:
     from tasso.data.prepare.check import check, report_lines
 
     parser = Parser("tasso data check", "Sizes, images and class names of a benchmark; with a model, its accuracy.")
-    parser.add_argument("--quick", type=bool, default=False, help="do not decode the images")
-    parser.add_argument("--tolerance", type=float, default=0.5, help="points that an accuracy may be off")
-    parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
-    add_run_options(parser, "check")
+    parser.option("--decode", bool, "decode the images", True)
+    parser.option("--tolerance", float, "points that an accuracy may be off", 0.5)
+    parser.option("--json", bool, "print JSON instead of text", False)
+    add_run_options(parser, "check", {"model": "none"})
     values = parser.parse(args)
     given = given_options(values, "check")
     report = check(
         from_dict(given, "tasso data check"),
-        quick=values["quick"],
+        quick=not values["decode"],
         tolerance=values["tolerance"],
         zero_shot=zero_shot if "model" in given else None,
     )

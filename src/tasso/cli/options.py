@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import typing
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tasso.cli.parser import Parser
@@ -18,13 +20,8 @@ DEFAULT_METHOD = "tasso"
 
 def add_after(parser: Parser) -> None:
     """Which model of a run."""
-    text = "the model after this task: a name or a number, 0 before all tasks [the latest]"
-    parser.add_argument("--after", type=str | None, default=None, help=text)
-
-
-def add_device(parser: Parser) -> None:
-    """Where to compute."""
-    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N")
+    text = "the model after this task: a name or a number, 0 before all tasks"
+    parser.option("--after", str, text, shown="the latest", metavar="TASK")
 
 
 def split_commas(text: str | None) -> tuple[str, ...] | None:
@@ -43,35 +40,63 @@ def split_integers(text: str | None, where: str) -> tuple[int, ...] | None:
 # -- options of a run --------------------------------------------------------------------------------------------
 
 
-def add_run_options(parser: Parser, command: str) -> None:
-    """The options of a run that this command takes, in a group per scope. `--method` is added by those that want it."""
+def add_run_options(parser: Parser, command: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """The options of a run that this command takes, in a group per scope. `--method` is added by those that want it.
+
+    Args:
+        defaults: what holds where an option is not given, if it is not what the option declares.
+    """
     names = options_of(RunConfig, command=command).keys() - {"method"}
     for scope in SCOPES:
-        add_options(parser, RunConfig, names & options_of(RunConfig, scope=scope).keys(), title=scope)
+        add_options(
+            parser, RunConfig, names & options_of(RunConfig, scope=scope).keys(), group=scope, defaults=defaults
+        )
 
 
-def add_options(parser: Parser, owner: type, names: typing.Collection[str], title: str, prefix: str = "") -> None:
+def add_options(
+    parser: Parser,
+    owner: type,
+    names: typing.Collection[str],
+    group: str,
+    prefix: str = "",
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """One option per field. Defaults stay None here, so that what was given can be told from what was not."""
-    hints = typing.get_type_hints(owner)
-    group = parser.add_argument_group(title) if names else None
+    hints, options = typing.get_type_hints(owner), options_of(owner)
     for field in dataclasses.fields(owner):
-        if group is None or field.name not in names:
-            continue
-        option = options_of(owner)[field.name]
-        default = option.unset if field.default in (None, dataclasses.MISSING) else shown_default(field.default)
-        help = option.help + (f" [{default}]" if default else "")
-        flag = f"--{prefix}{field.name.replace('_', '-')}"
-        if field.name == "tasks":  # several arguments, and several times
-            group.add_argument(flag, type=str, nargs="+", action="append", default=None, help=help)
-        else:
-            group.add_argument(flag, type=hints[field.name] | None, default=None, help=help)
+        if field.name in names:
+            option = options[field.name]
+            shown = str(defaults.get(field.name, "")) or unset_default(owner, field) or shown_default(field.default)
+            parser.option(
+                f"--{prefix}{field.name.replace('_', '-')}", hints[field.name], option.help, shown=shown,
+                metavar=option.metavar, group=group,
+            )  # fmt: skip
+
+
+def add_method(parser: Parser) -> None:
+    """Which method."""
+    from tasso.methods import method_names
+
+    text = f"{', '.join(method_names())} or package.module:Class"
+    parser.option("--method", str, text, shown=DEFAULT_METHOD, metavar="NAME", group="method")
+
+
+def unset_default(owner: type, field: dataclasses.Field[Any]) -> str:
+    """What holds for an option without a default of its own: the protocols' values, or what it declares."""
+    if field.default is not None:
+        return ""
+    protocols = getattr(owner, "protocols", {})
+    values = [f"{values[field.name]} ({name})" for name, values in protocols.items() if field.name in values]
+    return ", ".join(values) or options_of(owner)[field.name].unset
 
 
 def shown_default(value: Any) -> str:
-    """A default as a YAML file would have it."""
+    """A default as it is typed."""
+    if value in (None, dataclasses.MISSING):
+        return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def given_options(values: Mapping[str, Any], command: str) -> dict[str, Any]:
@@ -82,65 +107,38 @@ def given_options(values: Mapping[str, Any], command: str) -> dict[str, Any]:
 def parse_run_config(program: str, args: list[str]) -> RunConfig:
     """A RunConfig from the command line and the YAML files it names; unknown and ill-typed keys are errors.
 
-    The method is looked up first, so that its hyper-parameters are options too, with their types and help.
+    Files and method are looked up first: files come before all other arguments, wherever they stand, and the method's
+    hyper-parameters are options too, with their types and help.
     """
-    from tasso.methods import find_method, method_names
+    from tasso.methods import find_method
 
-    files, args = _take_config_files([_long_method(arg) for arg in args])
+    first = Parser(program)
+    _add_config_and_method(first)
+    found, _ = first.parse_known([arg for arg in args if arg not in ("-h", "--help")])
     merged: dict[str, Any] = {}
-    for path in files:
-        _merge(merged, _from_file(path))
-    name = _method_name(args) or merged.get("method", {}).get("name") or DEFAULT_METHOD
-    parser = Parser(program, "Learn a sequence of tasks. Every option may also stand in a YAML file (--config).")
-    parser.add_argument("--config", type=Path | None, default=None, help="YAML file with options; repeatable")
-    choices = f"{', '.join(method_names())} or package.module:Class [{DEFAULT_METHOD}]"
-    parser.add_argument("--method.name", type=str | None, default=None, help=choices)
-    add_run_options(parser, "run")
+    for path in itertools.chain(*found["config"] or ()):
+        _merge(merged, _from_file(Path(path)))
+    name = found["method"] or merged.get("method", {}).get("name") or DEFAULT_METHOD
     cls = find_method(name)
-    add_options(parser, cls, options_of(cls), title=f"method {name}", prefix="method.")
+
+    parser = Parser(program, "Learn a sequence of tasks. Every option may also stand in a YAML file (--config).")
+    _add_config_and_method(parser)
+    add_run_options(parser, "run", cls.run_defaults)
+    title = f"method {name} (another: {program} --method NAME --help)"
+    add_options(parser, cls, options_of(cls), group=title, prefix="method.")
     values = parser.parse(args)
-    hyper_parameters = {key: value for key, value in values["method"].items() if value is not None}
-    _merge(merged, {**given_options({**values, "method": None}, "run"), "method": hyper_parameters})
-    merged["method"] = {"name": name, **merged["method"]}
+    hyper_parameters = {
+        key.removeprefix("method."): value
+        for key, value in values.items()
+        if key.startswith("method.") and value is not None
+    }
+    _merge(merged, {**given_options({**values, "method": None}, "run"), "method": {"name": name, **hyper_parameters}})
     return from_dict(merged, program)
 
 
-def _long_method(arg: str) -> str:
-    """`--method tasso` is short for `--method.name tasso`."""
-    if arg == "--method" or arg.startswith("--method="):
-        return arg.replace("--method", "--method.name", 1)
-    return arg
-
-
-def _take_config_files(args: list[str]) -> tuple[list[Path], list[str]]:
-    """The YAML files that the arguments name, and the other arguments: files come first, wherever they stand."""
-    files, rest = [], []
-    remaining = iter(args)
-    for arg in remaining:
-        if arg == "--config":
-            files.append(_config_file(next(remaining, "")))
-        elif arg.startswith("--config="):
-            files.append(_config_file(arg.removeprefix("--config=")))
-        else:
-            rest.append(arg)
-    return files, rest
-
-
-def _config_file(arg: str) -> Path:
-    if not arg or arg.startswith("--"):
-        raise ConfigError("config: expected a YAML file after --config")
-    return Path(arg)
-
-
-def _method_name(args: list[str]) -> str | None:
-    """The method that the arguments ask for, before anything else is parsed; the last one wins."""
-    name = None
-    for arg, following in zip(args, [*args[1:], ""], strict=False):
-        if arg == "--method.name":
-            name = following
-        elif arg.startswith("--method.name="):
-            name = arg.removeprefix("--method.name=")
-    return name
+def _add_config_and_method(parser: Parser) -> None:
+    parser.option("--config", list[str], "YAML file with options; repeatable, later files win", metavar="FILE")
+    add_method(parser)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

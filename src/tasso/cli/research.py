@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,19 +28,19 @@ def sweep(args: list[str]) -> None:
     from tasso.experiments.sweep.run_jobs import check, run_jobs
 
     parser = Parser("tasso sweep", "Learn many runs: methods × sequences × seeds × options.")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run folders")
-    parser.add_argument("--config", type=Path | None, default=None, help="YAML file that describes the sweep")
-    parser.add_argument("--methods", type=str | None, default=None, help=f"methods, with commas [{DEFAULT_METHOD}]")
-    parser.add_argument("--sequences", type=str | None, default=None, help="S1 … S8, with commas [S1]")
-    parser.add_argument("--seeds", type=str | None, default=None, help="seeds, with commas [1102]")
-    parser.add_argument("--set", nargs="+", action="append", default=[], help="KEY=A,B,C: one run for each value")
+    parser.option("--out", Path, "folder of the run folders", required=True)
+    parser.option("--config", Path, "YAML file that describes the sweep", metavar="FILE")
+    parser.option("--methods", str, "methods, with commas", shown=DEFAULT_METHOD, metavar="NAME,NAME")
+    parser.option("--sequences", str, "S1 … S8, with commas", shown="S1", metavar="S1,S2")
+    parser.option("--seeds", str, "seeds, with commas", shown="1102", metavar="N,N")
+    parser.option("--set", list[str], "one run for each value; repeatable", [], metavar="KEY=A,B")
     _add_execution(parser)
     add_run_options(parser, "sweep")
     values = parser.parse(args)
     given = {
         **{axis: split_commas(values[axis]) for axis in ("methods", "sequences")},
         "seeds": split_integers(values["seeds"], "seeds"),
-        "overrides": parse_values([change for group in values["set"] for change in group], "set"),
+        "overrides": parse_values(itertools.chain(*values["set"]), "set"),
         "by_method": parse_for(values["for"]),
         "common": given_options(values, "sweep"),
     }
@@ -58,17 +59,15 @@ def paper(args: list[str]) -> None:
     from tasso.experiments.sweep import parse_for
 
     parser = Parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
-    parser.add_argument("plans", type=str, nargs="*", help=f"all, or some of: {', '.join(PLANS)}")
-    parser.add_argument("--list", type=bool, default=False, help="list the plans")
-    parser.add_argument("--out", type=Path | None, default=None, help="folder for runs and report")
-    parser.add_argument("--rates", type=Path | None, default=None, help="YAML or JSON file: options by method")
-    parser.add_argument("--seeds", type=str | None, default=None, help="seeds of the ablations, with commas [1102]")
-    parser.add_argument("--main-seeds", type=str | None, default=None, help="seeds of the main tables [1102]")
-    parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
-    parser.add_argument(
-        "--runs", type=Path | None, default=None, help="only report, from this folder of runs or file of a study"
-    )
-    parser.add_argument("--figures", type=bool, default=True, help="draw figures")
+    parser.argument("plans", str, f"all, or some of: {', '.join(PLANS)}", metavar="PLAN", count="*")
+    parser.option("--list", bool, "list the plans", False)
+    parser.option("--out", Path, "folder for runs and report")
+    parser.option("--rates", Path, "YAML or JSON file: options by method")
+    parser.option("--seeds", str, "seeds of the ablations, with commas", shown="1102", metavar="N,N")
+    parser.option("--main-seeds", str, "seeds of the main tables", shown="1102", metavar="N,N")
+    parser.option("--sequences", str, "sequences of the main tables", shown="S1 … S8", metavar="S1,S2")
+    parser.option("--runs", Path, "only report, from this folder of runs or file of a study")
+    parser.option("--tables-only", bool, "draw no figures", False)
     _add_execution(parser)
     add_run_options(parser, "paper")
     values = parser.parse(args)
@@ -82,7 +81,7 @@ def paper(args: list[str]) -> None:
     common = given_options(values, "paper")
     given = common or values["rates"] or values["for"] or values["seeds"] or values["main_seeds"] or values["sequences"]
     if values["runs"] and not given:
-        _report_plans(values["runs"], values["out"], plans, values["figures"])
+        _report_plans(values["runs"], values["out"], plans, not values["tables_only"])
         return
     from tasso.experiments.paper import cost_of, make_setup, run_plans
     from tasso.experiments.record import make_record
@@ -96,14 +95,14 @@ def paper(args: list[str]) -> None:
         sequences=split_commas(values["sequences"]),
     )
     if values["runs"]:
-        _report_plans(values["runs"], values["out"], plans, values["figures"], make_record(setup))
+        _report_plans(values["runs"], values["out"], plans, not values["tables_only"], make_record(setup))
         return
     execution = _execution(values, common)
     print("\n".join(cost_of(plans, setup, values["out"], execution).lines()), flush=True)
     if not values["dry_run"]:
         summary = run_plans(plans, setup, values["out"], execution)
         if not summary.stopped:
-            _report_plans(values["out"] / "runs", values["out"], plans, values["figures"])
+            _report_plans(values["out"] / "runs", values["out"], plans, not values["tables_only"])
         _end(summary)
 
 
@@ -130,12 +129,12 @@ def report(args: list[str]) -> None:
     )
 
     parser = Parser("tasso report", "Tables, figures and an HTML page from run folders; nothing is trained.")
-    parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders of run folders")
+    parser.argument("runs", Path, "run folders, or folders of run folders", metavar="RUN", count="+")
     formats = Literal["terminal", "markdown", "csv", "latex"]
-    parser.add_argument("--format", type=formats, default="terminal", help="format of the tables on standard output")
-    parser.add_argument("--html", type=Path | None, default=None, help="write one self-contained HTML page here")
-    parser.add_argument("--figures", type=Path | None, default=None, help="write figures as PNG and PDF here")
-    parser.add_argument("--out", type=Path | None, default=None, help="write all of it here: page, tables, figures")
+    parser.option("--format", formats, "format of the tables on standard output", "terminal")
+    parser.option("--html", Path, "write one self-contained HTML page here")
+    parser.option("--figures", Path, "write figures as PNG and PDF here")
+    parser.option("--out", Path, "write all of it here: page, tables, figures")
     values = parser.parse(args)
     runs = read_runs(values["runs"])
     render = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}.get(values["format"], print_table)
@@ -160,9 +159,9 @@ def demo(args: list[str]) -> None:
     from tasso.report import print_table
 
     parser = Parser("tasso demo", "Learn drawn tasks with fine-tuning and with TASSO, and compare what they retain.")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for runs and page")
-    parser.add_argument("--seed", type=int, default=1102, help="seed of both runs")
-    parser.add_argument("--full", type=bool, default=False, help="every method, all domains, the paper's tables")
+    parser.option("--out", Path, "folder for runs and page", Path("runs/demo"))
+    parser.option("--seed", int, "seed of both runs", 1102)
+    parser.option("--full", bool, "every method, all domains, the paper's tables", False)
     values = parser.parse(args)
     summary = None
     if values["full"]:
@@ -179,13 +178,13 @@ def _add_execution(parser: Parser) -> None:
     """Options of how runs are executed."""
     from tasso.experiments.sweep.execution import Engine, Keep
 
-    parser.add_argument("--for", nargs="+", action="append", default=[], help="METHOD KEY=VALUE …: for one method only")
-    parser.add_argument("--jobs", type=int | None, default=None, help="runs at once on each GPU, or on the CPU")
-    parser.add_argument("--gpus", type=str | None, default=None, help="numbers of the GPUs, with commas [all]")
-    parser.add_argument("--engine", type=Engine, default="local", help="what runs the jobs")
-    parser.add_argument("--slurm", nargs="+", default=[], help="KEY=VALUE …: parameters of submitit")
-    parser.add_argument("--keep-checkpoints", type=Keep, default="last", help="of a finished run")
-    parser.add_argument("--dry-run", type=bool, default=False, help="print what would be done, and do nothing")
+    parser.option("--for", list[str], "METHOD KEY=VALUE …: for one method only; repeatable", [], metavar="WORD")
+    parser.option("--jobs", int, "runs at once on each GPU, or on the CPU", shown="as many as fit")
+    parser.option("--gpus", str, "numbers of the GPUs, with commas", shown="all", metavar="N,N")
+    parser.option("--engine", Engine, "what runs the jobs", "local")
+    parser.option("--slurm", list[str], "parameters of submitit", [], metavar="KEY=VALUE")
+    parser.option("--keep-checkpoints", Keep, "checkpoints of a finished run that stay", "last")
+    parser.option("--dry-run", bool, "print what would be done, and do nothing", False)
 
 
 def _execution(values: dict[str, Any], common: Mapping[str, Any]) -> Execution:
@@ -198,7 +197,7 @@ def _execution(values: dict[str, Any], common: Mapping[str, Any]) -> Execution:
         gpus=split_integers(values["gpus"], "gpus"),
         device=str(common.get("device", "auto")),
         keep=values["keep_checkpoints"],
-        slurm={key: several[0] for key, several in parse_values(values["slurm"], "slurm").items()},
+        slurm={key: several[0] for key, several in parse_values(itertools.chain(*values["slurm"]), "slurm").items()},
     )
 
 

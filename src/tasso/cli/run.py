@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tasso.cli.options import add_run_options, given_options, parse_run_config
+from tasso.cli.options import add_after, add_run_options, given_options, parse_run_config
 from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 
@@ -28,9 +28,9 @@ def extend(args: list[str]) -> None:
     from tasso.training.extend import extend as extend_run
 
     parser = Parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
-    parser.add_argument("run", type=Path, help="the finished run")
-    add_run_options(parser, "extend")
-    parser.add_argument("--out", type=Path | None, default=None, help="the new run folder [RUN+TASK]")
+    parser.argument("run", Path, "the finished run")
+    parser.option("--out", Path, "the new run folder", shown="RUN+TASK")
+    add_run_options(parser, "extend", {"tasks": "required"})
     values = parser.parse(args)
     options = given_options(values, "extend")
     if "tasks" not in options:
@@ -49,19 +49,19 @@ def _print_run(folder: Path) -> None:
 
 
 def evaluate(args: list[str]) -> None:
-    """tasso eval"""
+    """tasso eval [RUN]"""
     from tasso.training.evaluator import evaluate as evaluate_model
     from tasso.training.evaluator import evaluation_config
 
     parser = Parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
-    parser.add_argument("--run", type=Path | None, default=None, help="evaluate this run's latest checkpoint")
-    parser.add_argument("--after", type=str | None, default=None, help="or the one after this task: a name or a number")
-    parser.add_argument("--json", type=bool, default=False, help="print JSON instead of a table")
+    parser.argument("run", Path, "run folder; without one, the model is evaluated zero-shot", count="?")
+    add_after(parser)
+    parser.option("--json", bool, "print JSON instead of a table", False)
     add_run_options(parser, "eval")
     values = parser.parse(args)
     folder, after = values["run"], values["after"]
     if after and not folder:
-        raise ConfigError("after: needs --run, the run whose checkpoint is meant")
+        raise ConfigError("after: needs RUN, the run whose model is meant, as in tasso eval RUN --after 1")
     given = given_options(values, "eval")
     result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder, after)
     if values["json"]:
@@ -81,12 +81,12 @@ def _print_rows(result: dict[str, Any]) -> None:
 
 
 def metrics(args: list[str]) -> None:
-    """tasso metrics FILE"""
+    """tasso metrics RUN"""
     from tasso.evaluation.metrics import metrics_of_file
 
     parser = Parser("tasso metrics", "Metrics as JSON.")
-    parser.add_argument("file", type=Path, help='run folder, results.json, or {"zero_shot": […], "matrix": [[…], …]}')
-    print(json.dumps(metrics_of_file(parser.parse(args)["file"]), indent=1))
+    parser.argument("run", Path, 'run folder, results.json, or a file {"zero_shot": […], "matrix": [[…], …]}')
+    print(json.dumps(metrics_of_file(parser.parse(args)["run"]), indent=1))
 
 
 def methods(args: list[str]) -> None:
@@ -95,7 +95,7 @@ def methods(args: list[str]) -> None:
     from tasso.methods.describe import MODEL, cost_in_words, describe
 
     parser = Parser("tasso methods", "What there is to choose from.")
-    parser.add_argument("--json", type=bool, default=False, help="print JSON instead of text")
+    parser.option("--json", bool, "print JSON instead of text", False)
     as_json = parser.parse(args)["json"]
     facts_of = {name: describe(name) for name in method_names()}
     if as_json:

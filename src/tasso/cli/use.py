@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from tasso.cli.options import add_after, add_device, add_run_options, given_options, split_commas
+from tasso.cli.options import add_after, add_run_options, given_options, split_commas
 from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 
@@ -23,20 +23,18 @@ def classify(args: list[str]) -> None:
     from tasso.training.run import Run
 
     parser = Parser("tasso classify", "The classes that a run's model predicts for images.")
-    parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("images", type=str, nargs="+", help="files, folders or patterns")
-    parser.add_argument("--task", type=str | None, default=None, help="choose among this task's classes [all tasks']")
-    parser.add_argument("--classes", type=str | None, default=None, help="choose among these names, with commas")
+    parser.argument("run", Path, "run folder")
+    parser.argument("images", str, "files, folders or patterns", metavar="IMAGE", count="+")
+    parser.option("--task", str, "choose among this task's classes", shown="all tasks'", metavar="NAME")
+    parser.option("--classes", str, "choose among these names, with commas", metavar="NAME,NAME")
     add_after(parser)
-    parser.add_argument("--top", type=int, default=5, help="predictions per image")
-    parser.add_argument("--json", type=bool, default=False, help="print one JSON object per image")
-    parser.add_argument(
-        "--unreadable", type=Literal["skip", "error"], default="skip",
-        help="files that are no images: go on and exit with 1, or stop at the first",
-    )  # fmt: skip
-    add_device(parser)
+    parser.option("--top", int, "predictions per image", 5)
+    parser.option("--json", bool, "print one JSON object per image", False)
+    text = "files that are no images: go on and exit with 1, or stop at the first"
+    parser.option("--unreadable", Literal["skip", "error"], text, "skip")
+    add_run_options(parser, "classify")
     values = parser.parse(args)
-    trained = Run(values["run"], after=values["after"], device=values["device"])
+    trained = Run(values["run"], after=values["after"], **given_options(values, "classify"))
     among = trained.candidates(values["task"], split_commas(values["classes"]))
     files = find_images(values["images"])
     # The progress bar owns standard output while it is drawn: print around it, or after it in a terminal.
@@ -62,34 +60,30 @@ def serve(args: list[str]) -> None:
     from tasso.serve import serve_run
 
     parser = Parser("tasso serve", "A local page that shows what a run's models predict for an image.")
-    parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument(
-        "--host", type=str, default="127.0.0.1", help="address to listen on; 127.0.0.1 is this machine only"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one")
-    parser.add_argument("--max-mib", type=float, default=20.0, help="largest file that is accepted, in MiB")
-    add_device(parser)
+    parser.argument("run", Path, "run folder")
+    parser.option("--host", str, "address to listen on; 127.0.0.1 is this machine only", "127.0.0.1", metavar="ADDRESS")
+    parser.option("--port", int, "port; 0 takes a free one", 8000)
+    parser.option("--max-mib", float, "largest file that is accepted, in MiB", 20.0)
+    add_run_options(parser, "serve")
     values = parser.parse(args)
-    serve_run(values["run"], values["host"], values["port"], values["max_mib"], values["device"])
+    serve_run(values["run"], values["host"], values["port"], values["max_mib"], **given_options(values, "serve"))
 
 
 def export(args: list[str]) -> None:
-    """tasso export RUN"""
+    """tasso export [RUN]"""
     from tasso.models.export import FORMATS, export_model
     from tasso.training.source import open_source
 
     parser = Parser("tasso export", "Write a model as a folder that other libraries load.")
-    parser.add_argument("folder", type=Path | None, nargs="?", default=None, help="run folder")
-    parser.add_argument("--run", type=Path | None, default=None, help="the same, as an option")
+    parser.argument("run", Path, "run folder; or give --model", count="?")
     add_after(parser)
-    add_run_options(parser, "export")
-    parser.add_argument("--to", type=Literal[tuple(FORMATS)], default="open_clip", help="format")
-    parser.add_argument("--out", type=Path | None, default=None, help="folder to write [exported/NAME-FORMAT]")
+    parser.option("--to", Literal[tuple(FORMATS)], "format", "open_clip")
+    parser.option("--out", Path, "folder to write", shown="exported/NAME-FORMAT")
+    add_run_options(parser, "export", {"model": "none"})
     values = parser.parse(args)
-    given = [values[key] for key in ("folder", "run", "model") if values[key] is not None]
-    if len(given) != 1:
-        raise ConfigError("export: give either --run or --model (a run folder needs no --run before it)")
-    source = open_source(values["folder"] or values["run"], values["after"], values["model"], values["pretrained"])
+    if (values["run"] is None) == (values["model"] is None):
+        raise ConfigError("export: give either RUN or --model")
+    source = open_source(values["run"], values["after"], values["model"], values["pretrained"])
     folder = export_model(source, values["to"], values["out"])
     print(FORMATS[values["to"]].usage.replace("FOLDER", str(folder)))
 
@@ -100,10 +94,10 @@ def merge(args: list[str]) -> None:
 
     parser = Parser("tasso merge", "The weights (1 − α)·A + α·B of two models, and the accuracy along the way.")
     for name in ("a", "b"):
-        parser.add_argument(name, type=str, help="run folder, checkpoint file, MODEL or MODEL:PRETRAINED")
-    parser.add_argument("--alpha", type=float | None, default=None, help="0 is A, 1 is B [0.5 unless --sweep]")
-    parser.add_argument("--sweep", type=str | None, default=None, help="evaluate these values of alpha, with commas")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write: the merged model, or the curve")
+        parser.argument(name, str, "run folder, checkpoint file, MODEL or MODEL:PRETRAINED")
+    parser.option("--alpha", float, "0 is A, 1 is B", shown="0.5 unless --sweep")
+    parser.option("--sweep", str, "evaluate these values of alpha, with commas", metavar="X,X")
+    parser.option("--out", Path, "folder to write: the merged model, or the curve", required=True)
     add_run_options(parser, "merge")
     values = parser.parse(args)
     given = given_options(values, "merge")

@@ -1,6 +1,18 @@
 """Options: how they are declared (`fields`), those of a run (`run`), and how own tasks are written (`task_specs`)."""
 
-from tasso.config.fields import SCOPES, Option, Scope, check_options, choices_of, coerce, option, options_of, require
+from tasso.config.fields import (
+    SCOPES,
+    Option,
+    Scope,
+    alternatives,
+    check_options,
+    choices_of,
+    coerce,
+    option,
+    options_of,
+    parse_text,
+    require,
+)
 from tasso.config.paths import absolute_paths
 from tasso.config.run import (
     OWN,
@@ -25,12 +37,14 @@ __all__ = [
     "Scope",
     "Tracker",
     "absolute_paths",
+    "alternatives",
     "check_options",
     "choices_of",
     "coerce",
     "from_dict",
     "option",
     "options_of",
+    "parse_text",
     "read_templates",
     "require",
     "unwrap",

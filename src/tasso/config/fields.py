@@ -3,6 +3,7 @@ the options page of the docs are derived from it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import types
@@ -23,8 +24,9 @@ class Option:
     """What a field declares beside its type and its default.
 
     Attributes:
-        help: what it does, in a line.
+        help: what it does, in a line. Of what is true or false, what it does where it is true.
         unset: what holds where it is None.
+        metavar: its value in `--help`, where its type says too little.
         scope: group in `--help` and in the docs.
         ge, gt, le, lt: range of a number: at least, above, at most, below.
         allow_inf: may a number be infinite?
@@ -37,6 +39,7 @@ class Option:
 
     help: str
     unset: str = ""
+    metavar: str = ""
     scope: Scope = "method"
     ge: float | None = None
     gt: float | None = None
@@ -149,6 +152,32 @@ def coerce(value: Any, hint: Any) -> Any:
             return float(value)
         except ValueError:
             return value
+    return value
+
+
+def parse_text(text: str, hint: Any) -> Any:
+    """A value as it is typed on the command line, where None cannot be given.
+
+    Raises:
+        ConfigError: says what was expected.
+    """
+    kinds = [kind for kind in alternatives(hint) if kind is not types.NoneType]
+    for kind in kinds:
+        with contextlib.suppress(ValueError):
+            return _read(text, kind)
+    raise ConfigError(f"expected {' or '.join(map(_describe, kinds))}, not {_shown(text)}")
+
+
+def _read(text: str, kind: Any) -> Any:
+    """A value of one type, or a ValueError."""
+    if typing.get_origin(kind) is Literal:
+        return typing.get_args(kind)[choices_of(kind).index(text)]
+    if typing.get_origin(kind) is tuple:  # with or without brackets
+        parts = text.strip("[]()").split(",")
+        return tuple(_read(part, each) for part, each in zip(parts, typing.get_args(kind), strict=True))
+    value = kind(text)
+    if value != value:
+        raise ValueError("NaN")
     return value
 
 

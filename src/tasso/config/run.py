@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from tasso.config.fields import check_options, coerce, option, require
 from tasso.config.task_specs import parse_tasks
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, did_you_mean
 
 Protocol = Literal["code", "paper"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
@@ -42,19 +42,21 @@ class RunConfig:
     # fmt: off
     benchmark: str = option(
         "benchmark from the catalogue: mtil, mtil-mini or atlas; with tasks: their name in tables",
-        "atlas", scope="data", commands=f"{RUNS} {EVAL} pack",
+        "atlas", metavar="NAME", scope="data", commands=f"{RUNS} {EVAL} pack",
     )
     tasks: list[Any] | None = option(
         "your own tasks: NAME=PLACE …, where a place is a folder, a table, shards or hf:DATASET; or YAML files; "
         "repeatable",
-        None, unset="the benchmark's", scope="data", content=True, commands="run sweep eval merge pack extend",
+        None, unset="the benchmark's", metavar="NAME=PLACE", scope="data", content=True,
+        commands="run sweep eval merge pack extend",
     )
     data_root: Path | None = option(
         "folder with the benchmark's data sets, unpacked or as zips",
         None, scope="data", identity=False, content=True, commands=f"{RUNS} {EVAL} pack extend",
     )
     sequence: str = option(
-        "S1 … S8, or task names in order, separated by commas", "S1", scope="data", commands=f"run {EVAL} pack"
+        "S1 … S8, or task names in order, separated by commas",
+        "S1", metavar="TASK,TASK", scope="data", commands=f"run {EVAL} pack",
     )
     limit_tasks: int | None = option(
         "learn only the first N tasks of the sequence",
@@ -82,7 +84,7 @@ class RunConfig:
     )
     reference: str | None = option(
         "reference images: a folder of any images, or those of a benchmark",
-        None, unset="the benchmark's own", scope="data", content=True, commands=f"{RUNS} pack",
+        None, unset="the benchmark's own", metavar="PLACE", scope="data", content=True, commands=f"{RUNS} pack",
     )
     reference_images: int = option(
         "number of reference images, at most", 100_000, scope="data", ge=1, commands=f"{RUNS} check pack"
@@ -104,21 +106,21 @@ class RunConfig:
         256, scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
     )
     corrupt: Literal["error", "skip"] = option(
-        "training and reference images that cannot be decoded: stop, or leave them out (needs pack_dir)",
+        "training and reference images that cannot be decoded: stop, or leave them out (needs --pack-dir)",
         "error", scope="data", commands=f"{RUNS} pack",
     )
 
     model: str = option(
         "nano, an open_clip model name, or local-dir:FOLDER",
-        "nano", scope="model", content="local-dir", commands=f"{RUNS} eval check bench export",
+        "nano", metavar="NAME", scope="model", content="local-dir", commands=f"{RUNS} eval check bench export",
     )
     pretrained: str | None = option(
         "open_clip tag, or a .pt or .safetensors state dict",
-        None, scope="model", content="file", commands=f"{RUNS} eval check export",
+        None, metavar="TAG", scope="model", content="file", commands=f"{RUNS} eval check export",
     )
     template: str | None = option(
         "prompt with {} for the class name, or a text file with one prompt per line",
-        None, unset="the protocol's", scope="model", content="file", commands=f"{RUNS} {EVAL}",
+        None, unset="the protocol's", metavar="PROMPT", scope="model", content="file", commands=f"{RUNS} {EVAL}",
     )
 
     method: dict[str, Any] = option("method and its hyper-parameters", {"name": "tasso"}, commands="run")
@@ -166,7 +168,9 @@ class RunConfig:
     )
 
     device: str = option(
-        "auto, cpu, cuda or cuda:N", "auto", scope="machine", identity=False, commands=f"{RUNS} {EVAL} bench extend"
+        "auto, cpu, cuda or cuda:N",
+        "auto", metavar="DEVICE", scope="machine", identity=False,
+        commands=f"{RUNS} {EVAL} bench extend classify serve",
     )
     precision: Literal["auto", "float32", "bfloat16"] = option(
         "auto: bfloat16 on CUDA, float32 on CPU", "auto", scope="machine", commands=f"{RUNS} {EVAL} bench"
@@ -176,7 +180,7 @@ class RunConfig:
         "auto", scope="machine", commands=f"{RUNS} bench",
     )
     cuda_graphs: bool = option(
-        "capture the training step as a CUDA graph once per task, where the method allows it: fewer launches",
+        "capture the training step as a CUDA graph once per task, where the method allows it",
         True, scope="machine", identity=False, commands=f"{RUNS} bench extend",
     )
     eval_batch_size: int = option(
@@ -239,7 +243,8 @@ def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunCon
     """A RunConfig from plain values; errors name the place and the key."""
     names = [f.name for f in dataclasses.fields(RunConfig)]
     if unknown := sorted(set(values) - set(names), key=str):
-        raise ConfigError(f"{where}: unknown key {unknown[0]!r}. Known keys: {', '.join(names)}")
+        close = did_you_mean(unknown[0], names)
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r}.{close} Known keys: {', '.join(names)}")
     hints = typing.get_type_hints(RunConfig)
     if isinstance(values.get("method"), str):  # `method: tasso` reads better than `method: {name: tasso}`
         values = {**values, "method": {"name": values["method"]}}

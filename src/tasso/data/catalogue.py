@@ -18,7 +18,7 @@ from tasso.data.annotated import PREPARE, check_files, read_annotated
 from tasso.data.readers import few_shot, find_all_images, load_own
 from tasso.data.sequences import order
 from tasso.data.task import AsStored, ImageSet, Task, TaskSequence
-from tasso.errors import ConfigError, DataError
+from tasso.errors import ConfigError, DataError, no_such
 
 log = logging.getLogger("tasso")
 
@@ -47,7 +47,7 @@ class DataSet:
         if check_counts and found != expected:
             raise DataError(
                 f"{self.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test images, "
-                f"found {found[0]}, {found[1]} and {found[2]} in {root}. Use --check-counts false to go on with these"
+                f"found {found[0]}, {found[1]} and {found[2]} in {root}. Use --no-check-counts to go on with these"
             )
         return task
 
@@ -218,7 +218,7 @@ def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
     name, _, task = source.partition(":")
     benchmark = _benchmark(name, "tasks")
     if task not in benchmark.tasks:
-        raise ConfigError(f"tasks: {name} has no task {task!r}. Tasks: {', '.join(benchmark.tasks)}")
+        raise ConfigError(f"tasks: {no_such(f'task of {name}', task, benchmark.tasks)}")
     if benchmark.needs_root and config.data_root is None:
         raise ConfigError(f"data_root: {source} needs --data-root, the folder with the data sets of {name}")
     return benchmark, task
@@ -226,7 +226,7 @@ def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
 
 def _benchmark(name: str, key: str) -> Benchmark:
     if name not in BENCHMARKS:
-        raise ConfigError(f"{key}: no {name!r}. There are: {', '.join(BENCHMARKS)}")
+        raise ConfigError(f"{key}: {no_such('benchmark', name, BENCHMARKS)}")
     return BENCHMARKS[name]
 
 

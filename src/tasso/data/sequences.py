@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, no_such
 
 
 def rotation(names: Sequence[str], number: int) -> list[str]:
@@ -30,9 +30,7 @@ def order(names: Sequence[str], sequence: str, limit: int | None = None) -> list
         chosen = [name.strip() for name in sequence.split(",")]
         for name in chosen:
             if name not in names:
-                raise ConfigError(
-                    f"sequence: no task {name!r} in this benchmark. Tasks: {', '.join(names)}; or S1 … S{len(names)}"
-                )
+                raise ConfigError(f"sequence: {no_such('task', name, names)}; or S1 … S{len(names)}")
             if chosen.count(name) > 1:
                 raise ConfigError(f"sequence: {name!r} is given more than once")
     return chosen[:limit] if limit else chosen

@@ -14,7 +14,7 @@ from torch import Tensor
 from tasso.data.images.files import read_image
 from tasso.data.images.transforms import normalise, resize_and_centre
 from tasso.data.task import Array
-from tasso.errors import ConfigError, DataError, ModelError
+from tasso.errors import ConfigError, DataError, ModelError, no_such
 from tasso.models.inference import Inference
 
 BATCH = 64
@@ -85,7 +85,7 @@ def select_candidates(
             raise ConfigError("classes: give at least one class name")
         return Candidates((names,), ("",))
     if task is not None and task not in class_names:
-        raise ConfigError(f"task: this run has no task {task!r}. Tasks: {', '.join(class_names)}")
+        raise ConfigError(f"task: {no_such('task of this run', task, class_names)}")
     tasks = (task,) if task is not None else tuple(class_names)
     return Candidates(tuple(tuple(class_names[name]) for name in tasks), tasks)
 

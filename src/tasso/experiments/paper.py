@@ -11,7 +11,7 @@ from typing import Any
 
 from tasso.data import BENCHMARKS
 from tasso.data.sequences import order
-from tasso.errors import ConfigError, RunError, TassoError
+from tasso.errors import ConfigError, RunError, TassoError, no_such
 from tasso.experiments.plans import TIMED, Plan, Setup, all_jobs
 from tasso.experiments.record import RECORD, Arithmetic, make_record, read_record, write_record
 from tasso.experiments.sweep import Job
@@ -59,7 +59,7 @@ def make_setup(
         options.setdefault("gift", {}).setdefault("method.generator", "atlas")  # nothing to download
     for name, values in (by_method or {}).items():
         if name not in METHODS:
-            raise ConfigError(f"for: no method {name!r}. There are: {', '.join(METHODS)}")
+            raise ConfigError(f"for: {no_such('method', name, METHODS)}")
         options.setdefault(name, {}).update(values)
     width = int(architecture_of(model)["embed_dim"])
     return Setup(dict(common), options, width, seeds, main_seeds, sequences)
@@ -70,7 +70,7 @@ def read_rates(file: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for name, values in read_yaml(file).items():
         if name not in METHODS:
-            raise ConfigError(f"{file}: no method {name!r}. There are: {', '.join(METHODS)}")
+            raise ConfigError(f"{file}: {no_such('method', name, METHODS)}")
         options = values if isinstance(values, dict) else {"lr": values}
         found[str(name)] = {str(key).replace("-", "_"): value for key, value in options.items()}
     return found

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, no_such
 from tasso.experiments.sweep import Job, combined
 
 SEED = 1102  # of the paper's main tables, and of SnD's code
@@ -159,7 +159,7 @@ def chosen(names: Sequence[str]) -> list[Plan]:
     """The plans of these names, each once, in the order of the table; `all` are all of them."""
     for name in names:
         if name != "all" and name not in PLANS:
-            raise ConfigError(f"paper: no plan {name!r}. There are: {', '.join(PLANS)}, or all")
+            raise ConfigError(f"paper: {no_such('plan', name, [*PLANS, 'all'])}")
     return [plan for name, plan in PLANS.items() if name in names or "all" in names]
 
 

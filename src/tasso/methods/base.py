@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from tasso.config import check_options
+from tasso.config import RunConfig, check_options
 from tasso.data import ImageSet, Task
 from tasso.data.images import ImageBatch, Pixels, View
 from tasso.models.clip import Clip, FrozenImageEncoder, mean_of_templates, prompts
@@ -206,8 +206,8 @@ class Method:
     def check(self, clip: Clip) -> None:
         """Raise a ConfigError if the hyper-parameters do not fit the model."""
 
-    def resolve_auto(self) -> None:
-        """Replace hyper-parameters that are `auto` by what that means on this machine."""
+    def resolve_auto(self, config: RunConfig) -> None:
+        """Replace hyper-parameters that are `auto` by what that means on this machine, for this run."""
 
     @property
     def towers(self) -> Towers:

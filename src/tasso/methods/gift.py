@@ -7,6 +7,7 @@ F = g²/mean(g²) for each tensor, g the gradient of distillation and ITA at thi
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.config import option, unwrap
+from tasso.config import RunConfig, option, unwrap
 from tasso.data import ImageSet
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Cost, ImageRequest, RunInfo, TaskInfo, Teacher, numel
@@ -32,14 +33,18 @@ from tasso.methods.synthetic import STAND_INS, Generator, Request, build_generat
 from tasso.models.clip import Clip, prompts
 from tasso.progress import progress
 
+log = logging.getLogger("tasso")
+
 
 @register("gift")
 @dataclass
 class Gift(LogitDistillation):
     """Defaults: its authors' code for MTIL."""
 
-    generator: Literal["diffusers", "folder", "atlas", "retrieval"] = option(
-        "where images come from: diffusers (Stable Diffusion, as its authors), folder, atlas, retrieval", "diffusers"
+    generator: Literal["auto", "diffusers", "folder", "atlas", "retrieval"] = option(
+        "where images come from: diffusers (Stable Diffusion, as its authors), folder, atlas (drawn by code), "
+        "retrieval; auto: atlas on that benchmark, else diffusers",
+        "auto",
     )
     generator_source: str | None = option(
         "model of diffusers, or folder of images", None, unset="Stable Diffusion v1.5", content=True
@@ -57,6 +62,11 @@ class Gift(LogitDistillation):
         "losses, gradients and consolidation against its authors' code (github.com/Luo-Jiaming/GIFT_CL) in float64; "
         "not its generated images"
     )
+
+    def resolve_auto(self, config: RunConfig) -> None:
+        if self.generator == "auto":
+            drawn = config.benchmark == "atlas" and config.tasks is None and self.generator_source is None
+            self.generator = "atlas" if drawn else "diffusers"
 
     @property
     def stand_in(self) -> str:
@@ -79,6 +89,7 @@ class Gift(LogitDistillation):
     def begin_run(self, run: RunInfo) -> None:
         """Check the prompts of all tasks: they are known from the start."""
         super().begin_run(run)
+        log.info("gift: images by --method.generator %s%s", self.generator, f" ({self.stand_in})" * bool(self.stand_in))
         # Retrieval compares texts as the pretrained model sees them, in every task and after every resume.
         self.pairs = self._generator(self.clip.copy() if self.generator == "retrieval" else self.clip)
         self.requests = [self._request(run, index) for index in range(len(run.tasks))]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from tasso.config import option, require, unwrap
+from tasso.config import RunConfig, option, require, unwrap
 from tasso.errors import ConfigError, RunError
 from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, RunInfo, TaskInfo, Towers
 from tasso.methods.losses import cross_entropy
@@ -103,7 +103,7 @@ class MoEAdapters(Method):
             return "alexnet" if alexnet_file().is_file() else "clip"
         return self.selector_features
 
-    def resolve_auto(self) -> None:
+    def resolve_auto(self, config: RunConfig) -> None:
         self.selector_features = self._kind
 
     def image_requests(self) -> tuple[ImageRequest, ...]:

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from tasso.config import Protocol, coerce
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, did_you_mean, no_such
 from tasso.methods.base import Method
 
 GROUP = "tasso.methods"
@@ -51,7 +51,7 @@ def find_method(name: Any) -> type[Method]:
         return METHODS[name]
     if isinstance(name, str) and REFERENCE.fullmatch(name):
         return _imported(name, name, name)
-    raise ConfigError(f"method: no method {name!r}. There are: {', '.join(method_names())}")
+    raise ConfigError(f"method: {no_such('method', name, method_names())}")
 
 
 def build_method(options: Mapping[str, Any], protocol: Protocol = "code") -> Method:
@@ -61,7 +61,9 @@ def build_method(options: Mapping[str, Any], protocol: Protocol = "code") -> Met
     cls = find_method(name)
     fields = [f.name for f in dataclasses.fields(cls)]
     if unknown := sorted(set(options) - set(fields)):
-        raise ConfigError(f"method.{unknown[0]}: {name} has no such option. Options: {', '.join(fields) or 'none'}")
+        close = did_you_mean(unknown[0], fields)
+        listed = ", ".join(fields) or "none"
+        raise ConfigError(f"method.{unknown[0]}: {name} has no such option.{close} Options: {listed}")
     hints = typing.get_type_hints(cls)
     options = {key: coerce(value, hints[key]) for key, value in options.items()}
     filled = {key: value for key, value in cls.protocols[protocol].items() if options.get(key) is None}

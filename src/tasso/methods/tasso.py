@@ -55,7 +55,7 @@ class Tasso(Method):
         "what the subspace CE trains: both encoder and projector, or the projector only", "both"
     )
     kd_trains_projector: bool = option("let the distillation train the projector too (code)", True)
-    train_projector: bool = option("train the projector; false: it stays as it was drawn", True)
+    train_projector: bool = option("train the projector after it was drawn", True)
     optimise: Literal["joint", "projector-first", "alternate"] = option(
         "when encoder and projector are updated", "joint"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tasso.errors import ConfigError, RunError
+from tasso.errors import ConfigError, RunError, did_you_mean
 from tasso.methods import Method, build_method
 from tasso.models.clip import Clip, check_finite
 from tasso.models.inference import Inference
@@ -44,7 +44,8 @@ def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
         return learned.index(after)
     if after.isdecimal() and 1 <= int(after) <= len(learned):
         return int(after) - 1
-    raise ConfigError(f"after: {folder.path} has learned no task {after!r}. Learned: {', '.join(learned)}")
+    close = did_you_mean(after, learned)
+    raise ConfigError(f"after: {folder.path} has learned no task {after!r}.{close} Learned: {', '.join(learned)}")
 
 
 def save_checkpoint(

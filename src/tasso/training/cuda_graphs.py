@@ -74,7 +74,7 @@ class CapturedStep:
             # After this the device's streams and random state are undefined, so the run cannot continue.
             raise RunError(
                 f"the training step cannot be captured as a CUDA graph, because it waits for the device or computes on "
-                f"another one ({str(error).splitlines()[0]}). --cuda-graphs false runs it step by step"
+                f"another one ({str(error).splitlines()[0]}). --no-cuda-graphs runs it step by step"
             ) from None
         return Capture(graph, static, terms)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tasso.config import Protocol, RunConfig, absolute_paths, read_templates, unwrap
+from tasso.config import RunConfig, absolute_paths, read_templates, unwrap
 from tasso.data import BENCHMARKS
 from tasso.errors import ConfigError
 from tasso.methods import Method, build_method
@@ -17,7 +17,7 @@ from tasso.training.engine import check_optimizer, choose_device, choose_precisi
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with all values filled in, and its method."""
     method = build_method(config.method, config.protocol)
-    method.resolve_auto()
+    method.resolve_auto(config)
     for key, path in absolute_paths(method).items():
         setattr(method, key, path)
     if method.whole_batch and config.accumulate > 1:
@@ -50,20 +50,20 @@ def _with_prompts(task: dict[str, Any]) -> dict[str, Any]:
 
 def label_of(config: RunConfig, method: Method) -> str:
     """The name in tables. It always names what stands in for a part of the method."""
-    label = config.label or default_label(method, config.protocol)
+    label = config.label or default_label(method, config)
     return label if method.stand_in in label else f"{label}, {method.stand_in}"
 
 
-def default_label(method: Method, protocol: Protocol) -> str:
+def default_label(method: Method, config: RunConfig) -> str:
     """The method's title with the hyper-parameters that differ from its defaults."""
-    default = build_method({"name": method.name}, protocol)
-    default.resolve_auto()
+    default = build_method({"name": method.name}, config.protocol)
+    default.resolve_auto(config)
     defaults = default.hyper_parameters()
     changed = [
         f"{key} {value}"
         for key, value in method.hyper_parameters().items()
         if value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
     ]
-    if protocol != "code":
-        changed.append(f"protocol {protocol}")
+    if config.protocol != "code":
+        changed.append(f"protocol {config.protocol}")
     return method.title + (f" ({', '.join(changed)})" if changed else "")

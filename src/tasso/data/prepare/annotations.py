@@ -128,7 +128,7 @@ def _check_counts(recipe: Recipe, listing: Listing) -> None:
     if found != expected:
         raise DataError(
             f"{recipe.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test images, "
-            f"found {found[0]}, {found[1]} and {found[2]}. Use --check-counts false to go on with these"
+            f"found {found[0]}, {found[1]} and {found[2]}. Use --no-check-counts to go on with these"
         )
 
 

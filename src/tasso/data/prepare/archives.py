@@ -56,7 +56,7 @@ def check(archive: Archive, path: Path, identity: Identity) -> None:
     if archive.md5 and identity.md5 != archive.md5:
         raise DataError(
             f"{path}: its MD5 is {identity.md5}, not {archive.md5}: damaged, or another release. Get it again "
-            f"({archive.url or archive.page}), or use --check-archives false to go on with it"
+            f"({archive.url or archive.page}), or use --no-check-archives to go on with it"
         )
 
 

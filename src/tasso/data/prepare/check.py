@@ -18,7 +18,7 @@ from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.fingerprint import ZeroShot, differences
 from tasso.data.prepare.layouts import EUROSAT_NAMES, flower_names
 from tasso.data.prepare.unreadable import CheckedImages, unreadable
-from tasso.errors import ConfigError, DataError
+from tasso.errors import ConfigError, DataError, no_such
 
 Kind = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
 SPLITS = ("train", "val", "test")
@@ -53,7 +53,7 @@ def check(
     if not 0 <= tolerance < math.inf:
         raise ConfigError(f"tolerance: must be a number of points, 0 or more, not {tolerance}")
     if config.benchmark not in BENCHMARKS:
-        raise ConfigError(f"benchmark: no {config.benchmark!r}. There are: {', '.join(BENCHMARKS)}")
+        raise ConfigError(f"benchmark: {no_such('benchmark', config.benchmark, BENCHMARKS)}")
     benchmark = BENCHMARKS[config.benchmark]
     root = data_root(config, benchmark)
     pool, cache = thread_pool(config.workers), CheckedImages()

@@ -13,7 +13,7 @@ from tasso.data.prepare.archives import archive_folders, find, how_to_get
 from tasso.data.prepare.options import Options
 from tasso.data.prepare.sources import RECIPES, Recipe
 from tasso.data.prepare.trees import missing_trees, remove_leftovers, unpack_trees
-from tasso.errors import ConfigError, DataError, TassoError
+from tasso.errors import ConfigError, DataError, TassoError, no_such
 from tasso.files import locked
 
 log = logging.getLogger("tasso")
@@ -34,7 +34,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     """The data sets that these names select."""
     for name in names:
         if name != "all" and name not in RECIPES:
-            raise ConfigError(f"data prepare: no data set {name!r}. There are: all, {', '.join(RECIPES)}")
+            raise ConfigError(f"data prepare: {no_such('data set', name, ['all', *RECIPES])}")
     return list(RECIPES) if "all" in names else list(dict.fromkeys(names))
 
 

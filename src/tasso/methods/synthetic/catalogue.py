@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasso.config import require
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, no_such
 from tasso.methods.synthetic.diffusion import DEFAULT_MODEL, DiffusionGenerator
 from tasso.methods.synthetic.drawn import AtlasGenerator
 from tasso.methods.synthetic.folder import LAYOUT, FolderGenerator
@@ -84,7 +84,7 @@ def build_generator(
             run, so it should be that of the pretrained model.
     """
     if kind not in GENERATORS:
-        raise ConfigError(f"generator: no generator {kind!r}. There are: {', '.join(GENERATORS)}")
+        raise ConfigError(f"generator: {no_such('generator', kind, GENERATORS)}")
     settings = Settings(source, steps, guidance, batch_size, device, encode_texts)
     for key in ("steps", "batch_size"):
         require(settings, key, getattr(settings, key) >= 1, "must be at least 1")

@@ -26,6 +26,10 @@ DEFAULT_MODEL = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 # GIFT's authors keep the pipeline's own scheduler for 50 steps and take DPM-Solver for fewer.
 DPM_BELOW = 50
 MODEL_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
+WITHOUT = (
+    "choose a generator that needs no diffusion model: --method.generator atlas (images drawn by code), folder (made "
+    "elsewhere) or retrieval (the nearest of a captioned corpus)"
+)
 Asked = tuple[str, int]
 
 
@@ -195,18 +199,16 @@ class DiffusionGenerator:
         hub: Any = importlib.import_module("huggingface_hub")
         try:
             hub.hf_hub_download(self.model, "model_index.json")
-        except Exception as error:  # no network, no such model, no permission: errors of many kinds
-            reason = str(error).strip().partition("\n")[0]
+        except Exception:  # no network, no such model, no permission: errors of many kinds, and long ones
             raise ConfigError(
-                f"source: {self.model} is no folder here and cannot be fetched as a model of that name ({reason}). "
-                "Give the folder of a Stable Diffusion model as diffusers saves it"
+                f"source: the model {self.model} is neither here nor can it be fetched. Give the folder of a Stable "
+                f"Diffusion model as diffusers saves it, or {WITHOUT}"
             ) from None
 
 
 def _not_installed(package: str) -> ConfigError:
     return ConfigError(
-        f"generator: diffusers needs the package {package!r}. Install it with pip install 'tasso[gift]', or choose "
-        "another generator"
+        f"generator: diffusers needs the package {package!r}. Install it with pip install 'tasso[gift]', or {WITHOUT}"
     )
 
 

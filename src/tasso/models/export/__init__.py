@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, no_such
 from tasso.models.clip import Clip
 from tasso.models.export.folder import new_folder
 from tasso.models.export.to_onnx import to_onnx
@@ -65,7 +65,7 @@ class Source:
 def export_model(source: Source, to: str, folder: Path | None = None) -> Path:
     """Write a model to a new folder, which appears complete or not at all."""
     if to not in FORMATS:
-        raise ConfigError(f"to: no format {to!r}. There are: {', '.join(FORMATS)}")
+        raise ConfigError(f"to: {no_such('format', to, FORMATS)}")
     folder = folder or Path("exported") / f"{source.name}-{to}"
     with new_folder(folder) as temporary:
         usage = FORMATS[to].write(source.clip, temporary, folder)
