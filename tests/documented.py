@@ -37,7 +37,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 GUIDE = [page for page in PAGES if "guide" in page.relative_to(ROOT).as_posix()]
 
 # Options that are replaced or added, so that a command takes a second: two steps of the tests' tiny model on few
-# images. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: remove the option; "": a flag.
+# images. TINY is its folder, WEIGHTS its state dict for a name that open_clip knows. None: remove the option; "": it is
+# a flag.
 DATA = {"--test-per-class": "1", "--no-check-counts": "", "--limit-tasks": "2", "--device": "cpu"}
 MODEL = {"--model": "tiny-quickgelu", "--pretrained": "WEIGHTS"}
 FOLDER = {"--model": "local-dir:TINY", "--pretrained": None}

@@ -97,7 +97,7 @@ CASES = [
     made("reference-missing", "no reference images", lambda p: (p / "data/imagenet/imagenet_annotations.json").unlink(),
          r"imagenet.*annotation file.*not found"),
     Bad("annotations/counts", "other numbers of images than the paper's", (*RUN, "--check-counts"),
-        r"dtd: .*check_counts|dtd.*--check-counts", needs=("model", "data")),
+        r"dtd: .*Use --no-check-counts", needs=("model", "data")),
     Bad("annotations/check-nowhere", "a data folder that is not there, for tasso data check",
         ("data", "check", "--benchmark", "mtil-mini", "--data-root", "nowhere"), r"nowhere"),
     Bad("annotations/check-tolerance", "a tolerance that is no number",

@@ -169,7 +169,7 @@ CASES = [
     run("too-many", "a word too many", r"'more' is one argument too many", "more"),
     alone("run-as-option", "RUN after --run", r"no option --run: it is tasso eval \[RUN\]", "eval", "--run", "x"),
     alone("data-nothing", "tasso data, and no more", r"data: which\? prepare, check, pack", "data"),
-    alone("data-action", "an action that tasso data has not", r"no command data 'burn'", "data", "burn"),
+    alone("data-action", "an action that tasso data has not", r"data: no command 'burn'", "data", "burn"),
     alone("bench-nothing", "tasso bench, and no more", r"bench: which\?", "bench"),
     alone(
         "bench-what",

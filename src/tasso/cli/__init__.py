@@ -89,4 +89,5 @@ def find_command(args: list[str]) -> tuple[Command, list[str]]:
             raise ConfigError(f"{prefix.strip()}: which? {', '.join(names)}")
     if not args or args[0] in ("-h", "--help"):
         return lambda _: print(usage(prefix)), []
-    raise ConfigError(no_such(f"command {prefix}".strip(), args[0], dict.fromkeys(names)))
+    where = f"{prefix.strip()}: " if prefix else ""
+    raise ConfigError(where + no_such("command", args[0], dict.fromkeys(names)))

@@ -218,7 +218,7 @@ def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
     name, _, task = source.partition(":")
     benchmark = _benchmark(name, "tasks")
     if task not in benchmark.tasks:
-        raise ConfigError(f"tasks: {no_such(f'task of {name}', task, benchmark.tasks)}")
+        raise ConfigError(f"tasks: {name} has {no_such('task', task, benchmark.tasks)}")
     if benchmark.needs_root and config.data_root is None:
         raise ConfigError(f"data_root: {source} needs --data-root, the folder with the data sets of {name}")
     return benchmark, task

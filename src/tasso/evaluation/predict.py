@@ -85,7 +85,7 @@ def select_candidates(
             raise ConfigError("classes: give at least one class name")
         return Candidates((names,), ("",))
     if task is not None and task not in class_names:
-        raise ConfigError(f"task: {no_such('task of this run', task, class_names)}")
+        raise ConfigError(f"task: this run has {no_such('task', task, class_names)}")
     tasks = (task,) if task is not None else tuple(class_names)
     return Candidates(tuple(tuple(class_names[name]) for name in tasks), tasks)
 
