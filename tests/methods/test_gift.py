@@ -147,6 +147,24 @@ def test_tables_say_what_stands_in_for_the_generator(quick: dict[str, Any]) -> N
     assert labels["diffusers", None] == "GIFT"
 
 
+def test_the_generator_follows_the_benchmark_unless_it_is_given(quick: dict[str, Any]) -> None:
+    def taken(**options: Any) -> tuple[Any, str | None]:
+        config, _ = resolve(from_dict({**quick, "method": "gift", **options}))
+        return config.method["generator"], config.label
+
+    assert taken(benchmark="atlas") == ("atlas", "GIFT, drawn images")
+    assert taken() == ("diffusers", "GIFT")
+    assert taken(tasks={"pets": "./pets"}, benchmark="atlas") == ("diffusers", "GIFT")
+    assert taken(benchmark="atlas", method={"name": "gift", "generator": "diffusers"})[0] == "diffusers"
+    assert taken(benchmark="atlas", method={"name": "gift", "generator_source": "a/model"})[0] == "diffusers"
+
+
+def test_the_log_says_where_images_come_from(quick: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="tasso")
+    learn_first_task(quick, method=SMALL)
+    assert "gift: images by --method.generator atlas (drawn images)" in caplog.text
+
+
 def test_retrieval_sees_texts_as_the_pretrained_model_does(quick: dict[str, Any], tmp_path: Path) -> None:
     """A resumed run must find the same images, although the text tower has been trained since."""
     corpus = tmp_path / "corpus"
