@@ -347,7 +347,7 @@ def test_a_benchmark_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> No
     for more, message in (
         (["--benchmark", "atlas", "--tolerance", "-1"], "tolerance: must be"),
         (["--benchmark", "atlas", "--tolerance", "nan"], "tolerance"),
-        (["--benchmark", "mtil2"], "benchmark: no 'mtil2'"),
+        (["--benchmark", "mtil2"], "benchmark: no benchmark 'mtil2'"),
         (["--benchmark", "mtil"], "--data-root"),
     ):
         with pytest.raises(SystemExit) as stop:

@@ -154,7 +154,7 @@ def test_empty_split_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"benchmark": "cifar"}, "benchmark: no 'cifar'"),
+        ({"benchmark": "cifar"}, "benchmark: no benchmark 'cifar'"),
         ({"data_root": None}, "data_root: benchmark mtil-mini needs"),
         ({"data_root": "/no/such/folder"}, "data_root: no such folder"),
     ],

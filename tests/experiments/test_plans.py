@@ -172,7 +172,7 @@ def test_steps_are_those_of_the_step_rule() -> None:
 def test_plans_are_chosen_by_name() -> None:
     assert [plan.name for plan in chosen(["rank", "main", "rank"])] == ["main", "rank"]
     assert len(chosen(["all"])) == len(PLANS)
-    with pytest.raises(ConfigError, match=r"no plan 'magic'\. There are: main, components"):
+    with pytest.raises(ConfigError, match=r"no plan 'magic'\. Did you mean 'main'\? There are: main, components"):
         chosen(["magic"])
 
 

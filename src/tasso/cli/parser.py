@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         try:
             found, unknown = self.parse_known_args(args)
         except argparse.ArgumentError as error:
-            self.error(f"{error.argument_name}: {error.message}")
+            self.error(f"{error.argument_name}: {error.message}" if error.argument_name else error.message)
         return vars(found), unknown
 
     def _unexpected(self, unknown: list[str]) -> str:
