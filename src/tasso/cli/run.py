@@ -54,7 +54,8 @@ def evaluate(args: list[str]) -> None:
     from tasso.training.evaluator import evaluation_config
 
     parser = Parser("tasso eval", "Accuracy on every task of a benchmark, in both settings.")
-    parser.argument("run", Path, "run folder, whose options hold unless others are given; without it, a model zero-shot", count="?")
+    text = "run folder, whose options hold unless others are given; without it, a model zero-shot"
+    parser.argument("run", Path, text, count="?")
     add_after(parser)
     parser.option("--json", bool, "print JSON instead of a table", False)
     add_run_options(parser, "eval")
