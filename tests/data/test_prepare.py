@@ -930,7 +930,7 @@ def test_the_command_as_json_and_its_errors(tmp_path: Path, capsys: pytest.Captu
         (["prepare", "dtd2", "--root", str(tmp_path)], "no data set 'dtd2'"),
         (["prepare", "dtd", "--root", str(tmp_path), "--reference-images", "-1"], "reference_images: must not be"),
         (["prepare", "dtd", "--root", str(tmp_path), "--split-seed", "-1"], "split_seed: must not be negative"),
-        (["unpack"], "data: no 'unpack'"),
+        (["unpack"], "data: no command 'unpack'"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["data", *words])
