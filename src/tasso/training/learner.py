@@ -29,7 +29,7 @@ from tasso.training.loop import TaskLoop
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
 from tasso.training.run_data import RunData, check_data, check_weights
-from tasso.training.run_folder import RunFolder, same_data_paths
+from tasso.training.run_folder import RunFolder, same_paths
 from tasso.training.stopping import stop_signals
 from tasso.training.trackers import Tracking, check_installed, open_tracking
 
@@ -85,7 +85,7 @@ def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | N
     if not folder.config_file.exists():
         return None
     folder.check_same(config)
-    if not same_data_paths(folder.read_config(), config):
+    if not same_paths(folder.read_config(), config):
         return None  # the data must be compared with those of the run
     results = folder.read_results()
     if not results or not results["finished"]:

@@ -45,7 +45,12 @@ def _prompts(template: str) -> str:
 
 
 def _with_prompts(task: dict[str, Any]) -> dict[str, Any]:
-    return {**task, "template": _prompts(task["template"])} if "template" in task else task
+    if "template" not in task:
+        return task
+    try:
+        return {**task, "template": _prompts(task["template"])}
+    except ConfigError as error:
+        raise ConfigError(f"tasks: {task['name']}: {error}") from None
 
 
 def label_of(config: RunConfig, method: Method) -> str:
