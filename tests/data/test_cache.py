@@ -89,7 +89,7 @@ def test_sets_in_use_are_not_evicted(caplog: pytest.LogCaptureFixture) -> None:
             cache.pixels(b, "b")
     assert in_memory(cache, old, a, b) == [True, True, False], "nor others in vain"
     [line] = [record.getMessage() for record in caplog.records]
-    assert line.startswith("b: read when needed, not kept in memory")
+    assert line.startswith("b: not kept in memory, read when needed")
     assert "--cache-gib" in line
 
 
@@ -154,7 +154,7 @@ def test_half_of_the_free_memory_is_left(monkeypatch: pytest.MonkeyPatch, caplog
         for images in (a, b, c):
             cache.pixels(images, "a set")
     assert in_memory(cache, a, b, c) == [True, True, False]
-    assert "half of the free memory (cpu)" in caplog.text
+    assert "half of the free memory of cpu" in caplog.text
     cache.begin_phase()
     cache.pixels(c, "a set")
     assert in_memory(cache, a, b, c) == [False, True, True]

@@ -112,10 +112,10 @@ class PixelCache:
         if in_use + nbytes > limit:
             if self.limit and what not in self._reported:
                 self._reported.add(what)
-                allowed = "--cache-gib" if limit == self.limit else f"half of the free memory ({self.device})"
+                bound = "--cache-gib" if limit == self.limit else f"half of the free memory of {self.device}"
                 log.info(
-                    "%s: read when needed, not kept in memory: %.2f GiB, and %.2f in use, are more than %s, %.2f",
-                    what, nbytes / GIB, in_use / GIB, allowed, limit / GIB,
+                    "%s: not kept in memory, read when needed: %.2f GiB beside %.2f in use do not fit into %.2f (%s)",
+                    what, nbytes / GIB, in_use / GIB, limit / GIB, bound,
                 )  # fmt: skip
             return False
         excess = held + nbytes - limit
