@@ -188,8 +188,9 @@ class RunConfig:
         0, scope="machine", ge=0, le=1024, identity=False, commands=f"{RUNS} {EVAL} pack bench extend",
     )
     cache_gib: float = option(
-        "keep decoded images of one size in memory, up to this many GiB per set",
-        8.0, scope="machine", ge=0, allow_inf=True, commands=f"{RUNS} {EVAL}",
+        "keep decoded images of one size in memory, up to this many GiB for all sets of a run together, and never more "
+        "than half of the free memory; each run of a sweep has its own; results do not depend on it",
+        8.0, scope="machine", ge=0, allow_inf=True, identity=False, commands=f"{RUNS} {EVAL} extend",
     )
 
     out: Path = option("run folder", Path("runs/tasso"), scope="output", identity=False, commands="run")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tasso.config import RunConfig, from_dict, options_of, read_templates, unwrap
 from tasso.data import load_sequence
-from tasso.data.images import load_pixels, open_packs, thread_pool
+from tasso.data.images import PixelCache, open_packs, thread_pool
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
 from tasso.models.clip import Clip
@@ -75,10 +75,8 @@ class Evaluator:
         packs = open_packs(config, pool, clip.preprocess)
         if packs:
             self.sequence = packs.packed(self.sequence, train=False)
-        self.pixels = [
-            load_pixels(task.test, clip.preprocess, device, pool, config.cache_gib, packs=packs)
-            for task in self.sequence.tasks
-        ]
+        cache = PixelCache(clip.preprocess, device, pool, config.cache_gib, packs)
+        self.pixels = [cache.pixels(task.test, f"{task.name} test") for task in self.sequence.tasks]
 
     def rows(self, inference: Inference, what: str = "") -> AccuracyRows:
         """Accuracy on every task in both settings; `what` is for the progress bar."""

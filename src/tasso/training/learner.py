@@ -266,6 +266,7 @@ class Learner:
         if index:
             restore_checkpoint(self.clip, self.method, self.folder, index - 1, self.sequence.tasks[index - 1].name)
         torch.manual_seed(self.config.seed * 1000 + index)
+        self.data.cache.begin_phase()
         plan, train = self._plan(task), self.data.pixels(task.train, f"{task.name} train")
         info = TaskInfo(
             index, task.name, task.class_names, task.prompts(self.templates), self.config.seed, plan.steps,
@@ -309,6 +310,7 @@ class Learner:
     def _evaluate(self, when: str, *, with_alignment: bool = False) -> AccuracyRows:
         """Evaluate the current model on the test images of all tasks; `when` is for messages."""
         tasks = self.sequence.tasks
+        self.data.cache.begin_phase()
         pixels = [self.data.cached(task.test, f"{task.name} test") for task in tasks]
         with progress(f"evaluating {when}", sum(map(len, pixels))) as advance:
             rows = accuracy_rows(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.data.images.pixels import InMemoryPixels, Pixels
+from tasso.data.images.pixels import OneSizePixels, Pixels
 from tasso.data.images.transforms import Indices, crop_draws
 from tasso.distributed import SINGLE_PROCESS, Distributed
 
@@ -71,7 +71,8 @@ class Stream:
         self.seed = (*seed, zlib.crc32(name.encode()))
         self.device = device
         # Images in memory are ready at once; those on disk are prepared one step ahead.
-        self._worker = None if isinstance(pixels, InMemoryPixels) else ThreadPoolExecutor(1)
+        in_memory = isinstance(pixels, OneSizePixels) and pixels.stack is not None
+        self._worker = None if in_memory else ThreadPoolExecutor(1)
         self._cuda_stream: torch.cuda.Stream | None = None
         if self._worker and device.type == "cuda":  # the next step's copies and crops run beside the training
             self._cuda_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
