@@ -119,6 +119,7 @@ def verdict_json(found: Sequence[Verdict], evaluation: Evaluation) -> str:
     """The verdict for other programs."""
     document = {
         "benchmark": evaluation.record.setup.benchmark,
+        "split": evaluation.record.setup.split,
         "model": evaluation.model,
         "verdicts": [{**asdict(verdict), "text": verdict.text} for verdict in found],
     }
