@@ -15,7 +15,7 @@ from run_results import results
 from tasso.cli import main
 from tasso.errors import ConfigError
 from tasso.experiments.paper import NANO_RATES
-from tasso.experiments.sweep import Grid
+from tasso.experiments.sweep import Grid, Job
 from tasso.experiments.sweep.choose import Choice, Tried, choices, for_choice, read_rates, write_chosen
 from tasso.experiments.sweep.jobs import full_identity
 from tasso.report.choice import choice_table, tried_runs
@@ -25,9 +25,9 @@ from tasso.training.run_folder import RunFolder
 ROOT = Path(__file__).parents[2]
 
 
-def write_sweep(grid: Grid, folder: Path, accuracy: Callable[[dict[str, Any]], float | None]) -> None:
+def write_sweep(jobs: list[Job], folder: Path, accuracy: Callable[[dict[str, Any]], float | None]) -> None:
     """The run folders of a sweep; `accuracy` is that of a run in MTIL, None: it has failed."""
-    for job in grid.jobs():
+    for job in jobs:
         options = full_identity(job.options)
         found, method = accuracy(options), options["method.name"]
         (folder / job.name).mkdir(parents=True)
@@ -41,16 +41,23 @@ def write_sweep(grid: Grid, folder: Path, accuracy: Callable[[dict[str, Any]], f
 
 
 GRID = Grid(methods=("tasso", "snd"), seeds=(1, 2), overrides={"lr": ("1e-5", "1e-4", "1e-3"), "method.rank": (6, 12)})
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[Job]:
+    return GRID.jobs()
+
+
 MEANS = {1e-5: 41.0, 1e-4: 48.0, 1e-3: 36.0}
 
 
-def test_the_best_mean_over_seeds_decides(tmp_path: Path) -> None:
+def test_the_best_mean_over_seeds_decides(jobs: list[Job], tmp_path: Path) -> None:
     def accuracy(options: dict[str, Any]) -> float:
         lucky = 30 if (options["lr"], options["seed"]) == (1e-3, 2) and options["method.name"] == "snd" else 0
         return MEANS[options["lr"]] + (options["seed"] == 2) + 0.1 * (options.get("method.rank") == 12) + lucky
 
-    write_sweep(GRID, tmp_path, accuracy)
-    chosen = choices(GRID.jobs(), GRID.overrides, tmp_path, "mtil")
+    write_sweep(jobs, tmp_path, accuracy)
+    chosen = choices(jobs, GRID.overrides, tmp_path, "mtil")
     assert [(one.method, one.best and one.best.options) for one in chosen] == [
         ("tasso", {"lr": 1e-4, "method.rank": 12}), ("snd", {"lr": 1e-3}),
     ]  # fmt: skip
@@ -62,26 +69,26 @@ def test_the_best_mean_over_seeds_decides(tmp_path: Path) -> None:
     text = to_text(choice_table(chosen, "mtil"))
     assert "lr at the end of the values tried" in text
     assert "Accuracy in percent on validation images" in text
-    by_mcil = choices(GRID.jobs(), GRID.overrides, tmp_path, "mcil")
+    by_mcil = choices(jobs, GRID.overrides, tmp_path, "mcil")
     assert by_mcil[0].best is not None
     assert by_mcil[0].best.options == {"lr": 1e-3, "method.rank": 6}, "the setting matters"
-    means = [one.mean for one in choices(GRID.jobs(), GRID.overrides, tmp_path, "mean")[0].tried]
+    means = [one.mean for one in choices(jobs, GRID.overrides, tmp_path, "mean")[0].tried]
     assert means == pytest.approx([50.0] * 6)
 
 
-def test_a_combination_with_a_failed_run_is_not_chosen(tmp_path: Path) -> None:
+def test_a_combination_with_a_failed_run_is_not_chosen(jobs: list[Job], tmp_path: Path) -> None:
     def accuracy(options: dict[str, Any]) -> float | None:
         failed = (options["lr"], options["seed"]) == (1e-3, 2) or options["method.name"] == "snd"
         return None if failed else 1e5 * options["lr"]
 
-    write_sweep(GRID, tmp_path, accuracy)
-    tasso, snd = choices(GRID.jobs(), GRID.overrides, tmp_path, "mtil")
+    write_sweep(jobs, tmp_path, accuracy)
+    tasso, snd = choices(jobs, GRID.overrides, tmp_path, "mtil")
     assert tasso.best is not None
     assert tasso.best.options["lr"] == 1e-4
     assert "lr" not in tasso.at_end, "a larger one was tried"
     assert snd.best is None
     assert "2 of 6 combinations not finished" in to_text(choice_table([tasso, snd], "mtil"))
-    table = tried_runs(GRID.jobs(), list(GRID.overrides), tmp_path)
+    table = tried_runs(jobs, list(GRID.overrides), tmp_path)
     assert set(table["method"]) == {"tasso"}
     assert list(zip(table["lr"], table["seed"], table["mtil_accuracy"], strict=True))[-2:] == [
         (1e-3, 1, 100.0), (1e-3, 1, 100.0),

@@ -15,7 +15,7 @@ from tasso.errors import ConfigError, RunError
 if TYPE_CHECKING:
     from tasso.experiments.plans import Plan
     from tasso.experiments.record import Record
-    from tasso.experiments.sweep import Grid
+    from tasso.experiments.sweep import Job
     from tasso.experiments.sweep.choose import By
     from tasso.experiments.sweep.execution import Execution
     from tasso.experiments.sweep.run_jobs import Summary
@@ -63,22 +63,21 @@ def sweep(args: list[str]) -> None:
         return
     summary = run_jobs(jobs, values["out"], execution)
     if values["choose"] and not summary.stopped:
-        _choose(grid, values["out"], values["choose"], summary)
+        _choose(jobs, list(grid.overrides), values["out"], values["choose"], summary)
     else:
         _end(summary)
 
 
-def _choose(grid: Grid, out: Path, by: By, summary: Summary) -> None:
+def _choose(jobs: Sequence[Job], varied: Sequence[str], out: Path, by: By, summary: Summary) -> None:
     """Print and write what is chosen. A failed run is no failure as long as every method has a choice."""
     from tasso.experiments.sweep.choose import CHOSEN, TRIED, choices, write_chosen
     from tasso.files import write_text
     from tasso.report import print_table
     from tasso.report.choice import choice_table, tried_runs
 
-    jobs = grid.jobs()
-    chosen = choices(jobs, grid.overrides, out, by)
+    chosen = choices(jobs, varied, out, by)
     write_chosen(chosen, out / CHOSEN)
-    write_text(out / TRIED, tried_runs(jobs, list(grid.overrides), out).to_csv(index=False, lineterminator="\n"))
+    write_text(out / TRIED, tried_runs(jobs, varied, out).to_csv(index=False, lineterminator="\n"))
     print("\n".join(summary.lines()))
     print_table(choice_table(chosen, by))
     print(f"chosen: {out / CHOSEN}\nall runs: {out / TRIED}")

@@ -77,10 +77,9 @@ def _print_rows(result: dict[str, Any]) -> None:
         print(f"{name:{width}}  {mtil:6.2f}  {mcil:6.2f}")
     mean = [sum(result[setting]) / len(result["tasks"]) for setting in ("mtil", "mcil")]
     print(f"{'mean':{width}}  {mean[0]:6.2f}  {mean[1]:6.2f}")
-    images = "validation" if result["split"] == "val" else "test"
     log.info(
-        "Percent of the %s images. MTIL: among the classes of the own task; MCIL: among those of all tasks above",
-        images,
+        "In percent, %s images. MTIL: among the classes of the image's own task; MCIL: among those of all tasks above",
+        "validation" if result["split"] == "val" else "test",
     )
 
 

@@ -98,7 +98,7 @@ def means(curve: Mapping[str, Any], setting: str) -> list[float]:
 def _table(curve: Mapping[str, Any]) -> list[str]:
     mtil, mcil = means(curve, "mtil"), means(curve, "mcil")
     best = {"MTIL": mtil.index(max(mtil)), "MCIL": mcil.index(max(mcil))}
-    lines = ["alpha    MTIL    MCIL"]
+    lines = ["alpha    MTIL    MCIL" + ("  (validation images)" if curve["split"] == "val" else "")]
     lines += [f"{row['alpha']:5.3g}  {x:6.2f}  {y:6.2f}" for row, x, y in zip(curve["rows"], mtil, mcil, strict=True)]
     return [*lines, *(f"best mean {name}: alpha {curve['rows'][index]['alpha']:g}" for name, index in best.items())]
 
@@ -125,7 +125,7 @@ def draw(curve: Mapping[str, Any]) -> Figure:
         panel.plot(alphas, means(curve, setting), color=MARK, linewidth=2, marker="o", markersize=3.5, label="mean")
         panel.set_title(title)
         panel.set_xlabel("α: 0 is A, 1 is B")
-    panels[0].set_ylabel("accuracy (%)")
+    panels[0].set_ylabel("accuracy (%)" + (", validation images" if curve["split"] == "val" else ""))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right center")
     return figure
