@@ -600,7 +600,7 @@ def test_a_corrupt_image_is_an_error_that_names_it(tmp_path: Path) -> None:
     images = with_bad_images()
     with pytest.raises(DataError, match=r"drawn: image 1: not a readable image: .*--corrupt skip"):
         packs_in(tmp_path).add(images, "drawn", may_skip=True)
-    with pytest.raises(DataError, match=r"image 1: .* a test image is never left out"):
+    with pytest.raises(DataError, match=r"image 1: .* an image to evaluate on is never left out"):
         packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=False)
     assert not (the_pack(tmp_path) / "index.json").exists()
 

@@ -58,6 +58,11 @@ class Setup:
     def benchmark(self) -> str:
         return str(self.common.get("benchmark", "atlas"))
 
+    @property
+    def split(self) -> str:
+        """The images that accuracies are measured on."""
+        return str(self.common.get("evaluate_on", "test"))
+
     def job(self, method: str, hyper: Mapping[str, Any], sequence: str, seed: int, tag: str = "") -> Job:
         """One run: what is common, then what belongs to the method, then what the row says."""
         own = {"method.rank": OfWidth(PAPER_RANK)} if method == "tasso" else {}

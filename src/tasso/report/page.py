@@ -226,7 +226,7 @@ class _Page:
     def curves(self) -> Section:
         legend = "Accuracy in percent on each task after 0, 1, 2 … tasks were learned. "
         legend += "The vertical line and the mark show when the task itself was learned."
-        if self.runs.duplicated(["benchmark", "model", "sequence", "order", "label"]).any():
+        if self.runs.duplicated(["benchmark", "split", "model", "sequence", "order", "label"]).any():
             legend += " Lines are means over seeds, bands reach from the lowest to the highest seed."
 
         def drawn(number: int, setting: Setting) -> Markup:
@@ -256,7 +256,7 @@ class _Page:
         if not parts:
             return None
         legend = (
-            "The distance 1 − cosine between test images and the texts of their own classes after the last task; to "
+            "The distance 1 − cosine between images and the texts of their own classes after the last task; to "
             "the left is closer. Dashed: the pretrained model. Runs with several seeds are taken together."
         )
         return self._section("distances", "Images and texts", legend, parts)

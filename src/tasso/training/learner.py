@@ -308,10 +308,10 @@ class Learner:
     # -- evaluation -----------------------------------------------------------------------------------------
 
     def _evaluate(self, when: str, *, with_alignment: bool = False) -> AccuracyRows:
-        """Evaluate the current model on the test images of all tasks; `when` is for messages."""
+        """Evaluate the current model on all tasks; `when` is for messages."""
         tasks = self.sequence.tasks
         self.data.cache.begin_phase()
-        pixels = [self.data.cached(task.test, f"{task.name} test") for task in tasks]
+        pixels = [self.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks]
         with progress(f"evaluating {when}", sum(map(len, pixels))) as advance:
             rows = accuracy_rows(
                 self.method.inference({task.name: task.class_names for task in tasks}),

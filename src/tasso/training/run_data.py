@@ -108,7 +108,7 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
     recorded = results["data"]
     for name, before in recorded["tasks"].items():
         now = contents["tasks"].get(name, before)
-        counts = [f"{d['classes']} classes, {d['train']} training and {d['test']} test images" for d in (before, now)]
+        counts = [_counts(task) for task in (before, now)]
         if counts[0] != counts[1]:
             raise RunError(
                 f"{run}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
@@ -128,3 +128,9 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
     for key, what in (("reference_texts", "reference texts"), ("reference_names", "class names of the reference set")):
         if "reference" in recorded and "reference" in contents and recorded.get(key) != contents.get(key):
             raise RunError(f"{run}: the {what} are not those this run was started with. {ADVICE}")
+
+
+def _counts(task: Mapping[str, Any]) -> str:
+    """Sizes of what a run uses. One that is evaluated on validation images has no test images."""
+    evaluated = f"{task['test']} test" if task["test"] else f"{task['val']} validation"
+    return f"{task['classes']} classes, {task['train']} training and {evaluated} images"

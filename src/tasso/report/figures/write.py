@@ -115,9 +115,9 @@ def of_distances(
     for prototypes in (False, True):
         kind = "classes" if prototypes else "images"
         what = (
-            "class texts and the mean embedding of each class's test images, one distance per class"
+            "class texts and the mean embedding of each class's images, one distance per class"
             if prototypes
-            else "each test image and the text of its own class"
+            else "each image and the text of its own class"
         )
         shared = f"between {what}, after the last task on {comparison.name}: {who}"
         yield Figure(

@@ -13,7 +13,7 @@ import pandas as pd
 
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.experiments.record import RECORD, Record, read_record
-from tasso.report.frame import COLUMNS, SETTINGS, Setting, run_table
+from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table
 from tasso.report.frame import distances as distances_of
 from tasso.report.reader import ReportError
 from tasso.report.results import RESULTS_NAME, read_run
@@ -76,7 +76,8 @@ class Evaluation:
     @property
     def where(self) -> str:
         """Benchmark and model."""
-        return ", ".join(filter(None, [self.record.setup.benchmark, self.model]))
+        setup = self.record.setup
+        return ", ".join(filter(None, [benchmark_name(setup.benchmark, setup.split), self.model]))
 
     def missing(self, plan: str) -> tuple[int, int]:
         """How many runs of a plan's rows are missing, and how many there should be."""
@@ -209,7 +210,7 @@ def _check(evaluation: Evaluation, runs: Path) -> None:
     measured = evaluation.run_table.to_dict("index")
     for line in evaluation.index.itertuples():
         found, setup = measured[line.run], evaluation.record.setup
-        expected = {"benchmark": setup.benchmark, "sequence": line.sequence, "seed": line.seed}
+        expected = {"benchmark": setup.benchmark, "split": setup.split, "sequence": line.sequence, "seed": line.seed}
         for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():
             if found[key] != value:
                 raise ReportError(

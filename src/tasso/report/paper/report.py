@@ -119,6 +119,7 @@ def verdict_json(found: Sequence[Verdict], evaluation: Evaluation) -> str:
     """The verdict for other programs."""
     document = {
         "benchmark": evaluation.record.setup.benchmark,
+        "split": evaluation.record.setup.split,
         "model": evaluation.model,
         "verdicts": [{**asdict(verdict), "text": verdict.text} for verdict in found],
     }
@@ -131,7 +132,8 @@ def introduction(evaluation: Evaluation) -> list[str]:
     runs = count_of(evaluation.frame["run"].nunique(), "finished run")
     lines = [
         f"{runs} on {evaluation.where}. Paper: {published().paper}. Numbers are ours unless a column or a title says "
-        f'"{PAPER}": those are printed in the paper, measured with its model on its data.'
+        f'"{PAPER}": those are printed in the paper, measured with its model on its data. Its authors chose '
+        "their options on the test images."
     ]
     settings = [f"Steps per task: {setup.common['steps']}."] if setup.common.get("steps") else []
     rates = {name: float(options["lr"]) for name, options in sorted(setup.by_method.items()) if "lr" in options}
