@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tasso.config import RunConfig, from_dict
+from tasso.data import TASK_IMAGES
 from tasso.errors import BusyError, ConfigError, RunError
 from tasso.files import is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
 from tasso.methods import build_method
@@ -255,7 +256,8 @@ def same_data_paths(one: RunConfig, other: RunConfig) -> bool:
 def _comparable(config: RunConfig) -> dict[str, Any]:
     """What must not change when a run is resumed. Own images may have moved: `check_data` compares what they are."""
     names = [place["name"] for place in config.tasks] if config.tasks else None
-    return {**identity(config), "tasks": names, "reference": None}
+    reference = TASK_IMAGES if config.reference == TASK_IMAGES else None
+    return {**identity(config), "tasks": names, "reference": reference}
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -1,6 +1,6 @@
 """Pixels: decoding, caching, cropping and batching images. Needs torch; `tasso.data` itself does not."""
 
-from tasso.data.images.batches import ImageBatch, Stream, View
+from tasso.data.images.batches import ImageBatch, ShuffledEpochs, Stream, View
 from tasso.data.images.packed import PackedPixels
 from tasso.data.images.packs import Packs, open_packs
 from tasso.data.images.pixels import DecodedPixels, InMemoryPixels, Pixels, load_pixels, thread_pool
@@ -15,6 +15,7 @@ __all__ = [
     "Packs",
     "Pixels",
     "Preprocess",
+    "ShuffledEpochs",
     "Stream",
     "View",
     "load_pixels",
