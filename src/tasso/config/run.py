@@ -90,7 +90,7 @@ class RunConfig:
         1102, scope="data", ge=0, lt=SEED, commands=f"{RUNS} eval merge pack",
     )
     reference: str | None = option(
-        "reference images: a folder of any images, or those of a benchmark",
+        "reference images: a folder of any images, those of a benchmark, or task: the training images of each task",
         None, unset="the benchmark's own", scope="data", content=True, commands=f"{RUNS} pack",
     )
     reference_images: int = option(

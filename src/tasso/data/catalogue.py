@@ -141,6 +141,7 @@ ATLAS = Benchmark(
 )
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (MTIL, MTIL_MINI, ATLAS)}
+TASK_IMAGES = "task"  # as `--reference`: the training images of the task that is being learned
 
 
 def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequence:
@@ -160,11 +161,14 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
     sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
+    texts = read_texts(config.reference_texts) if config.reference_texts else ()
+    sequence = dataclasses.replace(sequence, reference_texts=texts)
+    if config.reference == TASK_IMAGES:
+        return sequence
     reference, class_names = _load_reference(config)
     reference = subset(reference, config)
     check_files(reference, "reference images")
-    texts = read_texts(config.reference_texts) if config.reference_texts else ()
-    return dataclasses.replace(sequence, reference=reference, reference_names=class_names, reference_texts=texts)
+    return dataclasses.replace(sequence, reference=reference, reference_names=class_names)
 
 
 def for_validation(task: Task, config: RunConfig) -> Task:
@@ -256,7 +260,8 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     if config.reference is None and config.tasks:
         raise ConfigError(
             "reference: this method needs reference images, and own tasks have none. Give --reference: a folder of any "
-            f"images, the more varied the better; or a benchmark, to use its reference images ({', '.join(BENCHMARKS)})"
+            f"images, the more varied the better; a benchmark, to use its reference images ({', '.join(BENCHMARKS)}); "
+            f"or {TASK_IMAGES}, to use the training images of each task"
         )
     name = config.reference or config.benchmark
     if name in BENCHMARKS:
@@ -268,7 +273,8 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     folder = Path(name)
     if not folder.exists():
         raise ConfigError(
-            f"reference: {name!r} is neither a folder nor a benchmark. Benchmarks: {', '.join(BENCHMARKS)}"
+            f"reference: {name!r} is neither a folder nor a benchmark nor {TASK_IMAGES!r}. Benchmarks: "
+            f"{', '.join(BENCHMARKS)}"
         )
     try:
         source, keys = find_all_images(folder)

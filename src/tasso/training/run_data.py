@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tasso.config import RunConfig, unwrap
-from tasso.data import ImageSet, Task, TaskSequence
+from tasso.data import TASK_IMAGES, ImageSet, Task, TaskSequence
 from tasso.data.images import PixelCache, Pixels, Preprocess, Stream, open_packs, thread_pool
 from tasso.distributed import Distributed
 from tasso.errors import RunError
@@ -63,7 +63,7 @@ class RunData:
             )
         }
         for name, view in ((request.name, request.view) for request in method.image_requests() if request.each_step):
-            if name == "current":
+            if name == "current" or (name == "reference" and c.reference == TASK_IMAGES):
                 images, pixels = task.train, train
             elif name == "reference":
                 images = unwrap(self.sequence.reference)
@@ -126,7 +126,8 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
             f"{now['images']} now). {ADVICE}"
         )
     for key, what in (("reference_texts", "reference texts"), ("reference_names", "class names of the reference set")):
-        if "reference" in recorded and "reference" in contents and recorded.get(key) != contents.get(key):
+        loaded = all("reference" in data or key in data for data in (recorded, contents))
+        if loaded and recorded.get(key) != contents.get(key):
             raise RunError(f"{run}: the {what} are not those this run was started with. {ADVICE}")
 
 

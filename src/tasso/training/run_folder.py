@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tasso.config import RunConfig, from_dict
+from tasso.data import TASK_IMAGES
 from tasso.errors import BusyError, ConfigError, RunError
 from tasso.files import is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
 from tasso.methods import build_method
@@ -260,7 +261,8 @@ def _comparable(config: RunConfig) -> dict[str, Any]:
     """
     names = [place["name"] for place in config.tasks] if config.tasks else None
     weights = portable({"model": config.model, "pretrained": config.pretrained})
-    return {**identity(config), **weights, "tasks": names, "reference": None}
+    reference = TASK_IMAGES if config.reference == TASK_IMAGES else None
+    return {**identity(config), **weights, "tasks": names, "reference": reference}
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

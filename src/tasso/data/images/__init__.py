@@ -1,6 +1,6 @@
 """Pixels: decoding, caching, cropping and batching images. Needs torch; `tasso.data` itself does not."""
 
-from tasso.data.images.batches import ImageBatch, Stream, View
+from tasso.data.images.batches import ImageBatch, ShuffledEpochs, Stream, View
 from tasso.data.images.cache import PixelCache
 from tasso.data.images.packed import PackedPixels
 from tasso.data.images.packs import Packs, open_packs
@@ -17,6 +17,7 @@ __all__ = [
     "PixelCache",
     "Pixels",
     "Preprocess",
+    "ShuffledEpochs",
     "Stream",
     "View",
     "open_packs",
