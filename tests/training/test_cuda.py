@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
-from method_runs import learn_first_task, learner_for, options_for
+from method_runs import learn_first_task, learner_for, options_for, same
 from tasso.config import from_dict
 from tasso.errors import RunError
 from tasso.methods import METHODS, Batch
@@ -47,6 +48,27 @@ def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
         out = f"{on_gpu['out']}-{len(more)}"
         results = learn(from_dict({**on_gpu, **more, "method": options_for(name), "out": out}))
         assert results["finished"]
+
+
+NEAREST_MEAN = {"name": "icarl", "memory": 20, "classifier": "nearest-mean"}
+
+
+@pytest.mark.parametrize("method", [*map(options_for, sorted(METHODS)), NEAREST_MEAN], ids=str)
+@pytest.mark.parametrize("recorded", [False, True], ids=["eager", "graph"])
+def test_two_runs_of_one_seed_end_with_the_same_bits(
+    on_gpu: dict[str, Any], method: dict[str, Any], recorded: bool
+) -> None:
+    """Two tasks, with what a method keeps after a task: experts, selector, memory, means."""
+    runs = []
+    for number in range(2):
+        out = Path(f"{on_gpu['out']}-{number}")
+        results = learn(from_dict({**on_gpu, "method": method, "cuda_graphs": recorded, "out": str(out)}))
+        tensors = {file.name: load_file(file) for file in sorted((out / "checkpoints").iterdir())}
+        runs.append(({key: results[key] for key in ("mtil", "mcil", "alignment")}, tensors))
+    assert runs[0][0] == runs[1][0]
+    assert runs[0][1].keys() == runs[1][1].keys() != set()
+    for name, tensors in runs[0][1].items():
+        assert same(tensors, runs[1][1][name]), name
 
 
 def test_projector_from_texts_is_recorded_like_any_other(on_gpu: dict[str, Any]) -> None:
