@@ -13,6 +13,7 @@ from typing import Any
 import open_clip
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tasso
 from conftest import draw
@@ -52,6 +53,28 @@ def test_loss_is_finite_and_falls(quick: dict[str, Any], name: str) -> None:
         training.advance()
     after = training.method.loss(batch)
     assert float(after["ce"].detach()) < 0.9 * float(before["ce"].detach())
+
+
+class Operations(TorchDispatchMode):
+    """Names of the operations that were run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.__name__.partition(".")[0].rstrip("_"))
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_operation_of_a_step_depends_on_the_order_of_threads(quick: dict[str, Any], name: str) -> None:
+    """On a GPU these add up with atomics, so that two runs of one seed would differ."""
+    training = learner_for(quick, method=options_for(name)).begin(0)
+    batch = training.batch()
+    with Operations() as seen:
+        torch.stack(list(training.method.loss(batch).values())).sum().backward()
+    assert "mm" in seen.names
+    assert not seen.names & {"index_add", "index_reduce", "scatter_add", "scatter_reduce", "cumsum", "put"}
 
 
 @pytest.mark.slow

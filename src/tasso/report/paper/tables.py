@@ -27,6 +27,7 @@ from tasso.report.paper.published import (
     published,
 )
 from tasso.report.paper.verdict import pair
+from tasso.report.significance import sign_flip_p
 from tasso.report.tables import (
     CORE_METRICS,
     SETTING_MEANINGS,
@@ -133,14 +134,14 @@ def _runner_up(
         return []
     first, second = (evaluation.values(plan.name, label, setting, metric.key) for label in ranked[:2])
     paired = pair(first, second, metric.key)
-    if paired is None or paired.p is None:
+    if paired is None or len(paired.leads) < 2:
         return []
     gap = fixed(paired.mean, 2)
     words = f"level with {ranked[1]}" if float(gap) == 0 else f"better than {ranked[1]} by {gap}"
     pairs = count_of(len(paired.leads), paired.unit)
     return [
         f"Best mean against runner-up: {ranked[0]} is {words} on average and better in {paired.ahead} of {pairs} "
-        f"(sign-flip test, two-sided: p = {fixed(paired.p, 3)})."
+        f"(sign-flip test, two-sided: p = {fixed(sign_flip_p(paired.leads), 3)})."
     ]
 
 
