@@ -123,6 +123,7 @@ def reader(browser: Any, page: Path) -> Iterator[Reader]:
 def test_filters_hide_and_show(reader: Reader) -> None:
     everything = reader.status
     assert everything == "Showing 4 of 4 methods, 20 of 20 runs, MTIL and MCIL."
+    reader.open_everything()
     rows = "tr[data-method=method-2]"  # TASSO
     before = reader.shown(rows)
     assert before >= 6
@@ -139,10 +140,9 @@ def test_filters_hide_and_show(reader: Reader) -> None:
     assert reader.shown("[data-setting=mcil]") > 0
     reader.button("Both").click()
 
-    reader.open_everything()
     reader.find("#choose-order").send_keys("S2")
     assert reader.status == "Showing 4 of 4 methods, 6 of 20 runs, MTIL and MCIL."
-    places = [h.text.partition("\n")[0] for h in reader.all("details.comparison h3") if h.is_displayed()]
+    places = [h.text.partition("\n")[0] for h in reader.all("#curves ~ details h3") if h.is_displayed()]
     assert places
     assert all("order S2" in place for place in places)
     assert reader.shown("#summary ~ * tr[data-order=order-0]") == 0

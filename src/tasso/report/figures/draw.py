@@ -78,8 +78,8 @@ def matrix(rows: pd.DataFrame, setting: Setting) -> Figure:
             if math.isnan(value):
                 tip = f"{when}\n{'not learned yet' if step >= len(found) else 'not measured: no checkpoint was left'}"
             else:
-                against = f"\n{change:+.2f} against zero-shot".replace("-", "−")
-                tip = f"{when}\n{fixed(value, 2)} %" + (against if step else "")
+                signed = f"{change:+.2f}".replace("-", "−")
+                tip = f"{when}\n{fixed(value, 2)} %" + (f"\n{signed} against zero-shot" if step else "")
             _cell(panel, column, step, value, change, tip, learned=step == column + 1, mean=column == size)
     panel.set_title(SETTING_NAMES[setting] if on_paper() else "")
     panel.set_xlim(-0.5, size + 0.5)
