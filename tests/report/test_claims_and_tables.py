@@ -30,6 +30,7 @@ from tasso.report import ReportError, to_csv, to_latex, to_markdown, to_text
 from tasso.report.frame import COLUMNS, SETTINGS, Setting
 from tasso.report.paper.claims import CLAIMS, verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
+from tasso.report.paper.page import THEMES
 from tasso.report.paper.published import CORE, DISTANCES, PublishedTable, printed_row, published
 from tasso.report.paper.report import write_evaluation
 from tasso.report.paper.tables import PAPER, tables_of
@@ -962,3 +963,9 @@ def test_reading_needs_no_torch() -> None:
     )
     code = f"import sys, {modules}; assert 'torch' not in sys.modules, 'torch'"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_claim_has_a_theme() -> None:
+    plans = [plan for theme in THEMES.values() for plan in theme]
+    assert len(plans) == len(set(plans))
+    assert {claim.plan for claim in CLAIMS} <= set(plans)

@@ -167,7 +167,7 @@ def report(args: list[str]) -> None:
     formats = Literal["terminal", "markdown", "csv", "latex"]
     parser.add_argument("--format", type=formats, default="terminal", help="format of the tables on standard output")
     parser.add_argument("--html", type=Path | None, default=None, help="write one self-contained HTML page here")
-    parser.add_argument("--figures", type=Path | None, default=None, help="write figures as PNG and PDF here")
+    parser.add_argument("--figures", type=Path | None, default=None, help="write figures as PNG, PDF and SVG here")
     parser.add_argument("--out", type=Path | None, default=None, help="write all of it here: page, tables, figures")
     values = parser.parse(args)
     runs = read_runs(values["runs"])

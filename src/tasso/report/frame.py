@@ -18,8 +18,8 @@ A study is this table as one CSV file: `study.write_study`, `study.read_study`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -151,6 +151,10 @@ class Comparison:
         """The rows of one method: its runs differ in their seed only."""
         return self.frame[self.frame["label"] == label]
 
+    def only(self, runs: Collection[str] | None) -> Comparison:
+        """The same with these runs only (values of `run`); with all for None."""
+        return self if runs is None else replace(self, frame=self.frame[self.frame["run"].isin(list(runs))])
+
 
 def compare(frame: pd.DataFrame) -> list[Comparison]:
     """Split runs into comparisons, in the order of the frame."""
@@ -168,7 +172,7 @@ def benchmark_name(benchmark: str, split: str) -> str:
 
 @dataclass(frozen=True)
 class Orders:
-    """Comparisons that have all but the order of the tasks in common."""
+    """Comparisons that have all but the order of the tasks in common, sorted by the names of their orders."""
 
     benchmark: str
     model: str
@@ -176,20 +180,33 @@ class Orders:
 
     @property
     def name(self) -> str:
-        return f"{self.benchmark}, {self.model}"
+        return self.comparisons[0].name if len(self.comparisons) == 1 else f"{self.benchmark}, {self.model}"
+
+    @property
+    def order(self) -> str:
+        """The name of the only order; nothing where there are several."""
+        return self.comparisons[0].order if len(self.comparisons) == 1 else ""
 
     @property
     def frame(self) -> pd.DataFrame:
         return pd.concat([comparison.frame for comparison in self.comparisons])
 
+    @property
+    def labels(self) -> list[str]:
+        return labels(self.frame)
 
-def several_orders(comparisons: Sequence[Comparison]) -> list[Orders]:
-    """Where the same tasks were learned in at least two orders, these together, sorted by their names."""
+
+def by_tasks(comparisons: Sequence[Comparison]) -> list[Orders]:
+    """Comparisons of the same tasks together, whatever their order."""
     found: dict[tuple[str, str, frozenset[str]], list[Comparison]] = {}
     for comparison in comparisons:
         found.setdefault((comparison.benchmark, comparison.model, frozenset(comparison.tasks)), []).append(comparison)
     return [
         Orders(benchmark, model, tuple(sorted(members, key=lambda comparison: comparison.order)))
         for (benchmark, model, _), members in found.items()
-        if len({comparison.order for comparison in members}) > 1
     ]
+
+
+def several_orders(comparisons: Sequence[Comparison]) -> list[Orders]:
+    """Where the same tasks were learned in at least two orders, these together."""
+    return [orders for orders in by_tasks(comparisons) if len(orders.comparisons) > 1]

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from tasso.models.export import Source, export_model
 from tasso.models.export.folder import check_new, new_folder
 from tasso.models.inference import Inference
 from tasso.models.merge import check_alpha, check_mergeable, merged
-from tasso.report.colours import colour, marker
 from tasso.report.figures.style import MARK, drawing, new_panels, save
+from tasso.report.looks import PLACES
 from tasso.report.tables import SETTING_NAMES
 from tasso.training.evaluator import Evaluator, check_split, evaluation_of_run
 from tasso.training.run_folder import RunFolder
@@ -118,10 +119,10 @@ def draw(curve: Mapping[str, Any]) -> Figure:
     alphas = [row["alpha"] for row in curve["rows"]]
     figure, panels = new_panels(2, 2, 2.7, (3.5, 2.2), sharey=True)
     for panel, (setting, title) in zip(panels, SETTING_NAMES.items(), strict=True):
-        for number, task in enumerate(curve["tasks"]):
+        for number, (task, ((shade, _), marker, dash)) in enumerate(zip(curve["tasks"], cycle(PLACES.values()))):
             values = [row[setting][number] for row in curve["rows"]]
-            panel.plot(alphas, values, color=colour(number + 1), marker=marker(number + 1), markersize=2.5,
-                       linewidth=0.8, alpha=0.75, label=task)  # fmt: skip
+            panel.plot(alphas, values, color=shade, marker=marker, linestyle=dash, markersize=2.5, linewidth=0.8,
+                       alpha=0.75, label=task)  # fmt: skip
         panel.plot(alphas, means(curve, setting), color=MARK, linewidth=2, marker="o", markersize=3.5, label="mean")
         panel.set_title(title)
         panel.set_xlabel("α: 0 is A, 1 is B")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.experiments.record import RECORD, Record, read_record
 from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table
 from tasso.report.frame import distances as distances_of
+from tasso.report.looks import parts
 from tasso.report.reader import ReportError
 from tasso.report.results import RESULTS_NAME, read_run
 from tasso.report.study import STUDY_ENDINGS, read_study
@@ -99,8 +99,8 @@ class Evaluation:
 
     def name_of(self, plan: str, row: str) -> str:
         """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
-        parts = [stand_in(self.run_table.loc[run, "label"]) for run in self.runs(plan, row)["run"]]
-        return ", ".join(dict.fromkeys([row, *filter(None, parts)]))
+        stand_ins = [parts(self.run_table.loc[run, "label"])[2] for run in self.runs(plan, row)["run"]]
+        return ", ".join(dict.fromkeys([row, *filter(None, stand_ins)]))
 
     def stand_ins(self) -> list[str]:
         """Names of all rows with a stand-in."""
@@ -164,12 +164,6 @@ class Evaluation:
         if not {TASSO.label, SND.label} <= set(last["row"]):
             return by_row.iloc[:0]
         return (by_row.loc[SND.label] - by_row.loc[TASSO.label]).dropna(how="all").dropna(axis=1, how="all")
-
-
-def stand_in(label: str) -> str:
-    """What a run's label says after the method and its options: `GIFT (images 8), retrieved images`."""
-    found = re.fullmatch(r"[^,(]*(?:\(.*\))?(?:, (.*))?", label)
-    return (found[1] or "") if found else ""
 
 
 def record_file(runs: Path) -> Path:

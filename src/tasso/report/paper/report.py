@@ -11,6 +11,7 @@ import pandas as pd
 
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.files import write_text
+from tasso.report.conclusion import conclude
 from tasso.report.formats import to_csv, to_latex, to_markdown
 from tasso.report.page import Gallery, write_page
 from tasso.report.paper.claims import verdicts
@@ -46,12 +47,12 @@ def write_evaluation(
     """Write the report of these plans to `out` and return the verdicts.
 
     `index.md` and `index.html` have everything; each table is also in `tables/` as CSV and LaTeX, each figure in
-    `figures/` as PNG and PDF; `verdict.md` and `verdict.json` have the claims alone. The verdict is from the runs of
-    all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
+    `figures/` as PNG, PDF and SVG; `verdict.md` and `verdict.json` have the claims alone. The verdict is from the
+    runs of all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
 
     Args:
         gallery: images for the page.
-        lead: what the page says first.
+        lead: what the page says first; without one it is worked out from the runs.
     """
     tables = {plan.name: tables_of(plan, evaluation) for plan in plans}
     found = verdicts(evaluation)
@@ -76,7 +77,7 @@ def write_evaluation(
         title=title,
         intro="\n\n".join(intro),
         gallery=gallery,
-        sentence=f"{lead(shown) if lead else ''} {tally(found)}".strip(),
+        sentence=(lead(shown) if lead else "") or (tally(found) if shown.empty else conclude(shown)),
         sections=[verdict_section(found, verdict_table(found)), tables_section(plans, evaluation, tables)],
         matrices_of=set(closely["run"]),
         distances_of=set(compared["run"]),
@@ -174,6 +175,11 @@ def _index(
         for figure in figures:
             if figure.plan == plan.name:
                 file = f"{FOLDER}/{figure.name}"
-                lines += [f"![{figure.name}]({file}.png)", "", f"{figure.caption} [PDF]({file}.pdf)", ""]
+                lines += [
+                    f"![{figure.name}]({file}.png)",
+                    "",
+                    f"{figure.caption} [PDF]({file}.pdf) · [SVG]({file}.svg)",
+                    "",
+                ]
     lines += ["## Where the paper contradicts itself", "", *(f"- {sentence}" for sentence in contradictions())]
     return "\n".join(lines) + "\n"
