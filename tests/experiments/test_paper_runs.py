@@ -92,11 +92,11 @@ def test_killed_repeated_and_reported_again(tiny_model: str, tmp_path: Path) -> 
     one, two = map(files, reports)
     assert one == two
     for name in ("index.html", "verdict.json", "tables/alignment.csv", "figures/boxes-classes-atlas-s1.pdf",
-                 "figures/matrix-tasso-s1-1102.png", "figures/captions.md"):  # fmt: skip
+                 "figures/matrix-tasso-s1-1102-mtil.png", "figures/captions.md"):  # fmt: skip
         assert name in one
     assert one["index.html"] == (out / "index.html").read_bytes()
     index = one["index.md"].decode()
-    for name in ("distances-classes-atlas-s1", "boxes-images-atlas-s1", "matrix-tasso-s1-1102"):
+    for name in ("distances-images-atlas-s1", "boxes-classes-atlas-s1", "matrix-tasso-s1-1102-mtil"):
         assert f"![{name}](figures/{name}.png)" in index
     assert {path for path in one if path.startswith("tables/")} == {
         path for path in files(out) if path.startswith("tables/")

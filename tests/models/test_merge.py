@@ -122,7 +122,7 @@ def test_sweep_draws_the_curve(
     for setting in ("mtil", "mcil"):
         assert curve["rows"][0][setting] == results[setting]["zero_shot"]
         assert curve["rows"][2][setting] == results[setting]["matrix"][-1]
-    assert {path.name for path in out.iterdir()} == {"curve.json", "curve.csv", "curve.png", "curve.pdf"}
+    assert {path.name for path in out.iterdir()} == {"curve.json", "curve.csv", "curve.png", "curve.pdf", "curve.svg"}
     assert (out / "curve.csv").read_text().splitlines()[0] == "alpha,setting,mean,dtd,eurosat"
     for bad, complaint in ((["--sweep", "0,x"], "expected numbers"), (["--sweep", "2"], "must lie in 0 … 1"),
                            (["--sweep", ","], "at least one value"), (["--sweep", "0", "--alpha", "1"], "either"),

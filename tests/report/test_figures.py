@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -11,12 +12,13 @@ import pytest
 from run_results import TASKS, results
 from runs_on_disk import alignment, draw_coarsely, several, write_runs
 from tasso.report import ReportError, write_figures
-from tasso.report.colours import MARKERS, colour, mark_outlines
+from tasso.report.colours import mark_outlines
 from tasso.report.figures import draw, figures, style
 from tasso.report.figures.draw import legend_columns
 from tasso.report.figures.svg import panels
 from tasso.report.figures.write import compared_pair
-from tasso.report.frame import COLUMNS, compare
+from tasso.report.frame import COLUMNS, by_tasks, compare
+from tasso.report.looks import MARKERS, looks
 
 
 @pytest.fixture(autouse=True)
@@ -30,17 +32,16 @@ def test_figures_are_written_twice_the_same(tmp_path: Path) -> None:
     first, second = (write_figures(runs, tmp_path / name) for name in ("one", "two"))
     names = sorted({path.stem for path in first})
     assert names == sorted({
-        "captions", "boxes-classes-atlas-nano-s1", "boxes-images-atlas-nano-s1", "distances-classes-atlas-nano-s1",
-        "distances-images-atlas-nano-s1", "curves-atlas-nano-s1-mtil", "curves-atlas-nano-s1-mcil",
-        "domains-atlas-nano-s1-mtil", "domains-atlas-nano-s1-mcil", "trade-off-atlas-nano-s1",
-        "matrix-001-snd-s1-1", "matrix-002-tasso-s1-1",
+        "captions", "boxes-classes-atlas-nano-s1", "distances-images-atlas-nano-s1",
+        *(f"{name}-{setting}" for setting in ("mtil", "mcil") for name in (
+            "curves-atlas-nano-s1", "trade-off-atlas-nano-s1", "matrix-001-snd-s1-1", "matrix-002-tasso-s1-1")),
     })  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(path.name for path in first)
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name
-        start = {".png": b"\x89PNG", ".pdf": b"%PDF", ".md": b"# Figures"}[one.suffix]
+        start = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".md": b"# Figures"}[one.suffix]
         assert one.read_bytes().startswith(start)
-    pdf = (tmp_path / "one" / "trade-off-atlas-nano-s1.pdf").read_bytes()
+    pdf = (tmp_path / "one" / "trade-off-atlas-nano-s1-mtil.pdf").read_bytes()
     assert b"CreationDate" not in pdf
     captions = (tmp_path / "one" / "captions.md").read_text()
     for name in names[:-1]:
@@ -56,11 +57,9 @@ def test_only_what_the_runs_have_is_drawn(tmp_path: Path) -> None:
     runs = write_runs(tmp_path / "runs", contents)
     names = [figure.name for figure in figures(runs)]
     assert not [name for name in names if name.startswith(("boxes", "distances", "trade-off"))]
-    domains = [name for name in names if name.startswith("domains")]
-    assert domains == ["domains-alone-nano-s1-mtil", "domains-alone-nano-s1-mcil"]
-    (caption,) = [figure.caption for figure in figures(runs) if figure.name.startswith("matrix-001")]
+    (caption, _) = [figure.caption for figure in figures(runs) if figure.name.startswith("matrix-001")]
     assert "unfinished: 1 of 3 tasks learned" in caption
-    assert len(write_figures(runs, tmp_path / "figures")) == 2 * len(names) + 1
+    assert len(write_figures(runs, tmp_path / "figures")) == 3 * len(names) + 1
     with pytest.raises(ReportError, match="at least one run"):
         list(figures(pd.DataFrame(columns=COLUMNS)))
 
@@ -84,28 +83,63 @@ def test_legends_take_the_width_there_is(lengths: list[int], columns: int) -> No
 
 def test_marks_of_legends_are_those_of_figures() -> None:
     outlines = mark_outlines()
-    assert len(set(outlines)) == len(MARKERS)
-    assert all(outline.startswith("M") and outline.endswith("z") for outline in outlines)
-    numbers = [abs(float(number)) for outline in outlines for number in re.findall(r"-?\d+\.\d+", outline)]
+    assert len(set(outlines.values())) == len(MARKERS)
+    assert all(outline.startswith("M") and outline.endswith("z") for outline in outlines.values())
+    numbers = [abs(float(number)) for outline in outlines.values() for number in re.findall(r"-?\d+\.\d+", outline)]
     assert max(numbers) == 1.0
 
 
 def test_the_page_shows_the_same_figures(tmp_path: Path) -> None:
     """As SVG without clips, fonts and names, in colours that the page can change, with its values in titles."""
     (comparison,) = compare(write_runs(tmp_path / "runs", several(seeds=2)))
-    methods = {label: number for number, label in enumerate(comparison.labels)}
+    (orders,) = by_tasks([comparison])
+    found = looks(comparison.frame)
     styles: dict[str, str] = {}
     with style.drawing(page=True):
-        shown = panels(draw.curves(comparison, "mtil", methods), styles)
-        assert shown == panels(draw.curves(comparison, "mtil", methods), styles)
-        (mtil, mcil) = panels(draw.trade_off(comparison, methods) or pytest.fail("nothing drawn"), styles)
-    assert len(shown) == len(TASKS)
-    for panel in (*shown, mtil, mcil):
+        shown = panels(draw.curves(comparison, "mtil", found), styles)
+        assert shown == panels(draw.curves(comparison, "mtil", found), styles)
+        (forgetting, degradation) = panels(draw.trade_off(orders, "mtil", found), styles)
+    assert len(shown) == 1 + len(TASKS)
+    for panel in (*shown, forgetting, degradation):
         assert not re.search(r"url\(|https?:|font-family| id=", panel)
-        for number in range(3):
-            assert f'data-method="method-{number}"' in panel
-            own = [name for rules, name in styles.items() if f"var(--m{number})" in rules]
+        for look in found.values():
+            assert f'data-method="method-{look.number}"' in panel
+            own = [name for rules, name in styles.items() if f"var({look.variable})" in rules]
             assert any(f'class="{name}"' in panel for name in own)
-    assert not [rules for rules in styles if "#" in rules or colour(0) in rules]
-    assert "SnD\naccuracy " in mtil
-    assert 'data-name="textures"' in shown[1]
+    assert not [rules for rules in styles if "#" in rules]
+    named = set(re.findall(r"var\((--c\w+)\)", " ".join(styles)))
+    assert named == {look.variable for look in found.values()}, "no colour that the page does not have"
+    assert "SnD\naccuracy " in forgetting
+    assert "zero-shot degradation" in degradation
+    assert 'data-name="textures"' in shown[2]
+
+
+def test_scales_show_the_difference(tmp_path: Path) -> None:
+    """Each panel of curves has its own scale, but none that makes noise look like a difference."""
+    close = [results("A"), results("B", shift=0.1)]
+    (comparison,) = compare(write_runs(tmp_path / "runs", close))
+    with style.drawing():
+        axes = draw.curves(comparison, "mtil", looks(comparison.frame)).axes
+    spans = [high - low for low, high in (panel.get_ylim() for panel in axes)]
+    assert all(40 < span < 60 for span in spans[1:])
+    flat = write_runs(tmp_path / "flat", [results("A", shift=40.0)])
+    flat["value"] = flat["value"].where(flat["metric"] != "accuracy", 50.0 + 0.1 * flat["step"])
+    (comparison,) = compare(flat)
+    with style.drawing():
+        axes = draw.curves(comparison, "mtil", looks(flat)).axes
+    assert {round(high - low, 6) for low, high in (panel.get_ylim() for panel in axes)} == {draw.LEAST_SPAN}
+
+
+def test_svg_files_draw_anywhere(tmp_path: Path) -> None:
+    """Plain colours, letters as text with a family to fall back on, nothing that only a page of ours knows."""
+    (comparison,) = compare(write_runs(tmp_path / "runs", several(seeds=2)))
+    found = looks(comparison.frame)
+    with style.drawing():
+        one = comparison.only([comparison.runs.index[0]]).frame
+        for number, figure in enumerate((draw.curves(comparison, "mtil", found), draw.matrix(one, "mtil"))):
+            (svg,) = [path for path in style.save(figure, tmp_path, f"{number}") if path.suffix == ".svg"]
+            text = svg.read_text()
+            ElementTree.fromstring(text)
+            assert not re.search(r"var\(|class=|data-|prefers-color-scheme|<script|&quot;", text)
+            assert "<text" in text
+            assert all("sans-serif" in font for font in re.findall(r'style="(font:[^"]*)"', text))

@@ -41,8 +41,9 @@ from tasso.report import (
     to_text,
     write_page,
 )
-from tasso.report.colours import HEAT_LEVELS, METHOD_COLOURS, contrast, heat_colour, ink
+from tasso.report.colours import HEAT_LEVELS, contrast, heat_colour, heat_level, ink
 from tasso.report.frame import COLUMNS
+from tasso.report.looks import PLACES, STAND_INS, looks, short_names
 
 
 @pytest.fixture
@@ -368,19 +369,21 @@ def test_tables_need_runs() -> None:
 
 def test_conclusion(runs: pd.DataFrame, folder: Callable[..., Path]) -> None:
     assert conclude(runs) == (
-        "After 3 tasks, TASSO has the highest MTIL accuracy, 67.5%: 6.0 points above LwF, the next best "
-        "(zero-shot: 31.5%)."
+        "2 methods learned 3 tasks of atlas one after the other, starting from nano: TASSO is the most accurate at the "
+        "end, 67.5 % MTIL accuracy (zero-shot: 31.5 %), 6.0 points above LwF, and forgets least, 4.0 points."
     )
-    assert conclude(first(runs)).startswith("After 3 tasks, TASSO reaches 68.5% MTIL accuracy;")
+    assert conclude(first(runs)).endswith(
+        "TASSO ends at 68.5 % MTIL accuracy (zero-shot: 31.5 %), and forgets 3.0 points."
+    )
     assert conclude(runs[~runs["finished"]]) == "No run has finished yet."
     elsewhere = read_runs(folder("elsewhere", results("LwF", benchmark="globe")))
-    assert conclude(pd.concat([runs, elsewhere])) == f"On atlas, nano, order S1: {conclude(runs)}"
+    assert conclude(pd.concat([runs, elsewhere])) == conclude(runs)
     second = read_runs(folder("second", results("TASSO", benchmark="globe", shift=1.0)))
     assert (
         conclude(pd.concat([runs, elsewhere, second]))
         == "Highest final MTIL accuracy in 2 comparisons: TASSO in 1, LwF in 1."
     )
-    assert conclude(pd.concat([first(runs), elsewhere])).startswith("No two methods were run on the same tasks")
+    assert conclude(pd.concat([first(runs), elsewhere])).startswith("No two methods learned the same tasks")
 
 
 # -- colours ---------------------------------------------------------------------------------------
@@ -391,8 +394,8 @@ def test_contrast() -> None:
     css = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
     assert all(f"--page: {page}" in css for page in pages)
     for mode, page in enumerate(pages):
-        assert min(contrast(pair[mode], page) for pair in METHOD_COLOURS) >= 3
-        for level in range(HEAT_LEVELS + 1):
+        assert min(contrast(pair[mode], page) for pair, _, _ in PLACES.values()) >= 3
+        for level in range(-HEAT_LEVELS, HEAT_LEVELS + 1):
             fill = heat_colour(level, mode)
             assert contrast(ink(fill), fill) >= 4.5
     for mode, names in enumerate((css.split("@media")[0], css.split("@media")[1])):
@@ -400,6 +403,58 @@ def test_contrast() -> None:
         for name in ("text", "quiet", "link"):
             assert contrast(colours[name], pages[mode]) >= 4.5
             assert contrast(colours[name], colours["panel"]) >= 4.5
+
+
+def test_heat_tells_losses_from_gains() -> None:
+    assert heat_level(0.0) == 0
+    assert heat_level(-1.0) < 0 < heat_level(1.0)
+    assert heat_level(-100.0) == -HEAT_LEVELS
+    red, blue = heat_colour(heat_level(-10)), heat_colour(heat_level(10))
+    assert int(red[1:3], 16) > int(red[5:], 16)
+    assert int(blue[1:3], 16) < int(blue[5:], 16)
+
+
+# -- looks -----------------------------------------------------------------------------------------
+
+
+def labelled(*pairs: tuple[str, str]) -> pd.DataFrame:
+    return pd.DataFrame(pairs, columns=["method", "label"])
+
+
+def test_a_method_has_one_look_on_every_page() -> None:
+    alone = looks(labelled(("tasso", "TASSO")))["TASSO"]
+    among = looks(labelled(("snd", "SnD"), ("mine", "mine"), ("tasso", "TASSO (rank 72)"), ("tasso-both", "both")))
+    assert (alone.colours, alone.marker, alone.dash) == PLACES["tasso"]
+    ours = among["TASSO (rank 72)"]
+    assert (ours.colours, ours.marker, ours.dash) == PLACES["tasso"]
+    assert (among["both"].colours, among["both"].marker, among["both"].dash) == PLACES["tasso-both"]
+    assert len({look.colours for look in among.values()}) == 4, "a method of one's own takes what is free"
+    assert len({marker for _, marker, _ in PLACES.values()}) == len(PLACES)
+
+
+def test_variants_are_told_apart() -> None:
+    names = ["TASSO (rank 9)", "TASSO", *(f"TASSO (rank {rank})" for rank in range(10, 30))]
+    found = looks(labelled(*(("tasso", name) for name in names)))
+    assert found["TASSO"].colours == PLACES["tasso"][0], "the plainest one is the method"
+    assert len({(look.colour, look.marker) for look in found.values()}) == 9
+    assert len({(look.colour, look.marker) for look in list(found.values())[:9]}) == 9
+
+
+def test_names_are_short_with_footnotes() -> None:
+    labels = [
+        "GIFT (generator retrieval), retrieved images",
+        "fine-tuning (both encoders)",
+        "TASSO",
+        "TASSO (rank 9)",
+        "(x",
+    ]
+    assert list(short_names(labels).values()) == [
+        ("GIFT", "¹", f"generator retrieval; {STAND_INS['retrieved images']}"),
+        ("fine-tuning", "²", "both encoders"),
+        ("TASSO", "", ""),
+        ("TASSO (rank 9)", "", ""),
+        ("(x", "", ""),
+    ]
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -478,7 +533,7 @@ def test_page_says_everything(runs: pd.DataFrame) -> None:
                 assert cell.main in page.texts
     matrices = [attrs for _, attrs in page.tags if "panel heat" in (attrs.get("class") or "")]
     assert len(matrices) == 2 * 5
-    for tag, number in (("caption", 2 + 1), ("figcaption", 2 * 5 + 3), ("h1", 1)):
+    for tag, number in (("caption", 1 + 2 + 1), ("figcaption", 2 * 5 + 3), ("h1", 1)):
         assert sum(name == tag for name, _ in page.tags) == number
     headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
     assert all(after - before <= 1 for before, after in pairwise(headings))
@@ -493,11 +548,11 @@ def test_page_carries_its_tables_as_files(runs: pd.DataFrame) -> None:
     found = re.search(r'<script type="application/json" id="files">(.*?)</script>', source, re.S)
     assert found
     files = json.loads(found[1])
-    assert len(files) == 2 + 2 * len(run_table(runs)) + 1
+    assert len(files) == 1 + 2 + 2 * len(run_table(runs)) + 1
     assert set(Page(source).values("data-save")) == set(files)
     assert files["summary-mcil"]["csv"] == to_csv(summary_table(runs, "mcil"))
     assert files["summary-mcil"]["tex"] == to_latex(summary_table(runs, "mcil"))
-    assert files["matrix-tasso-1-mtil-1"]["csv"] == to_csv(matrix_table(first(runs), "mtil"))
+    assert files["matrix-001-tasso-s1-1-mtil"]["csv"] == to_csv(matrix_table(first(runs), "mtil"))
 
 
 @pytest.mark.slow
@@ -539,7 +594,7 @@ def test_page_tells_comparisons_apart(folder: Callable[..., Path], tmp_path: Pat
     folder("c", results("A", benchmark="globe"))
     page = Page(build_page(read_runs(tmp_path / "runs"), title="t", intro=""))
     for name in ("atlas, nano, order S1: 3 tasks", "globe, nano, order S1"):
-        assert [text.strip() for text in page.texts].count(name) == 3  # trade-off, curves and matrices
+        assert [text.strip() for text in page.texts].count(name) == 4  # means, trade-off, curves and matrices
 
 
 @pytest.mark.slow
@@ -552,7 +607,7 @@ def test_methods_keep_their_colour_and_mark(folder: Callable[..., Path], tmp_pat
     for tag, attrs in page.tags:
         method = attrs.get("data-method") or attrs.get("data-toggle") or method
         if tag == "use":
-            looks.setdefault(method, set()).add((attrs["class"], attrs["href"]))
+            looks.setdefault(method, set()).add((attrs["style"], attrs["href"]))
     assert len(looks) == 10
     assert all(len(look) == 1 for look in looks.values())
     assert len(set.union(*looks.values())) == 10

@@ -17,6 +17,7 @@ from tasso.config.paths import absolute_paths
 from tasso.config.run import (
     OWN,
     PROTOCOLS,
+    EvaluatedSplit,
     OptimizerName,
     Protocol,
     RunConfig,
@@ -30,6 +31,7 @@ __all__ = [
     "OWN",
     "PROTOCOLS",
     "SCOPES",
+    "EvaluatedSplit",
     "OptimizerName",
     "Option",
     "Protocol",

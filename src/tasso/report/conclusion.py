@@ -1,4 +1,4 @@
-"""One plain sentence that says what the runs show: facts only, in the words of the tables."""
+"""One plain sentence: what was compared, on what, and what came out. Facts only, in the words of the tables."""
 
 from __future__ import annotations
 
@@ -7,44 +7,62 @@ from statistics import fmean
 
 import pandas as pd
 
-from tasso.report.frame import Comparison, Setting, compare, finished_metrics, zero_shot
-from tasso.report.tables import SETTING_NAMES, count_of, fixed
+from tasso.report.frame import Orders, Setting, by_tasks, compare, zero_shot
+from tasso.report.looks import looks
+from tasso.report.tables import CORE_METRICS, SETTING_NAMES, count_of, fixed, order_means
 
-Ranking = list[tuple[str, float]]  # label, mean accuracy
+Ranking = list[tuple[str, float]]  # short name and mean, the best first
 
 
 def conclude(frame: pd.DataFrame, setting: Setting = "mtil") -> str:
-    """Which method has the highest final accuracy, by how much, and against which zero-shot accuracy."""
-    ranked = [(comparison, _ranking(comparison, setting)) for comparison in compare(frame)]
-    ranked = [(comparison, ranking) for comparison, ranking in ranked if ranking]
-    if not ranked:
-        return "No run has finished yet."
-    if len(ranked) == 1:
-        return _one(*ranked[0], setting)
-    contested = [(comparison, ranking) for comparison, ranking in ranked if len(ranking) > 1]
+    """How many methods learned which tasks, which is the most accurate and which forgets least."""
+    names = {label: look.name for label, look in looks(frame).items()}
+    found = [(orders, _rankings(orders, setting, names)) for orders in by_tasks(compare(frame))]
+    found = [(orders, rankings) for orders, rankings in found if rankings[0]]
+    if not found:
+        if not frame["finished"].any():
+            return "No run has finished yet."
+        return "No method has finished every order of the tasks, so there is nothing to compare yet."
+    contested = [(orders, rankings) for orders, rankings in found if len(rankings[0]) > 1]
+    if len(found) == 1 or len(contested) == 1:
+        return _one(*(contested or found)[0], setting)
     if not contested:
-        return "No two methods were run on the same tasks in the same order, so there is nothing to compare yet."
-    if len(contested) == 1:
-        return f"On {contested[0][0].name}: {_one(*contested[0], setting)}"
-    wins = Counter(ranking[0][0] for _, ranking in contested).most_common()
-    counts = ", ".join(f"{label} in {count}" for label, count in wins)
+        return "No two methods learned the same tasks, so there is nothing to compare yet."
+    wins = Counter(rankings[0][0][0] for _, rankings in contested).most_common()
+    counts = ", ".join(f"{name} in {count}" for name, count in wins)
     return f"Highest final {SETTING_NAMES[setting]} accuracy in {len(contested)} comparisons: {counts}."
 
 
-def _ranking(comparison: Comparison, setting: Setting) -> Ranking:
-    found = finished_metrics(comparison.frame, setting)
-    means = found.groupby("label", sort=False)["accuracy"].agg(fmean).dropna()
-    return sorted(means.items(), key=lambda item: -item[1])
+def _rankings(orders: Orders, setting: Setting, names: dict[str, str]) -> list[Ranking]:
+    """Of accuracy and forgetting."""
+    found = []
+    for metric in CORE_METRICS[:2]:
+        cells, _ = order_means(orders, setting, metric)
+        values = [
+            (names[label], float(cell.value))
+            for label, cell in zip(orders.labels, cells, strict=True)
+            if cell.value is not None
+        ]
+        found.append(sorted(values, key=lambda item: -item[1] if metric.better == "up" else item[1]))
+    return found
 
 
-def _one(comparison: Comparison, ranking: Ranking, setting: Setting) -> str:
-    label, first = ranking[0]
-    start = fixed(fmean(zero_shot(comparison.frame, setting)), 1)
-    tasks = count_of(len(comparison.tasks), "task")
-    name, value = SETTING_NAMES[setting], f"{fixed(first, 1)}%"
+def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
+    ranking, forgetting = rankings
+    start = fixed(fmean(zero_shot(orders.frame, setting)), 1)
+    methods = count_of(len(orders.labels), "method") if len(orders.labels) > 1 else ranking[0][0]
+    tasks = f"{count_of(len(orders.comparisons[0].tasks), 'task')} of {orders.benchmark}"
+    several = f" in {len(orders.comparisons)} orders" if len(orders.comparisons) > 1 else ""
+    what = f"{methods} learned {tasks} one after the other{several}, starting from {orders.model}"
+    (first, best), name = ranking[0], SETTING_NAMES[setting]
+    value = f"{fixed(best, 1)} % {name} accuracy (zero-shot: {start} %)"
     if len(ranking) == 1:
-        return f"After {tasks}, {label} reaches {value} {name} accuracy; the pretrained model has {start}% zero-shot."
-    second, next_best = ranking[1]
-    gap = fixed(first - next_best, 1)
-    ahead = f"level with {second}" if float(gap) == 0 else f"{gap} points above {second}, the next best"
-    return f"After {tasks}, {label} has the highest {name} accuracy, {value}: {ahead} (zero-shot: {start}%)."
+        lost = f", and forgets {fixed(forgetting[0][1], 1)} points" if forgetting else ""
+        return f"{what}: {first} ends at {value}{lost}."
+    gap = fixed(best - ranking[1][1], 1)
+    ahead = f"level with {ranking[1][0]}" if float(gap) == 0 else f"{gap} points above {ranking[1][0]}"
+    least = ""
+    if forgetting:
+        who = ", and" if forgetting[0][0] == first else f"; {forgetting[0][0]}"
+        least = f"{who} forgets least, {fixed(forgetting[0][1], 1)} points"
+    return f"{what}: {first} is the most accurate at the end, {value}, {ahead}{least}."

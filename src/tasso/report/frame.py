@@ -1,7 +1,8 @@
 """Results as one tidy table: each accuracy, metric, cost and distance of each run is a row.
 
-A row says which run it belongs to (`run`, `method`, `label`, `model`, `benchmark`, `sequence`, `order`, `seed`,
-`finished`), what was measured (`setting`, `step`, `task`, `metric`) and the `value`:
+A row says which run it belongs to (`run`, `method`, `label`, `model`, `benchmark`, `split`, `sequence`, `order`,
+`seed`, `finished`), what was measured (on the images of `split`, test or val: `setting`, `step`, `task`, `metric`) and
+the `value`:
 
 - accuracy in percent of one task: `setting` mtil or mcil, `step` 0 (zero-shot) to the number of learned tasks;
 - metrics of a run (`METRICS`): the same, with an empty `task`; `step` is the number of tasks;
@@ -17,8 +18,8 @@ A study is this table as one CSV file: `study.write_study`, `study.read_study`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -26,6 +27,7 @@ import pandas as pd
 
 Setting = Literal["mtil", "mcil"]
 SETTINGS: tuple[Setting, ...] = ("mtil", "mcil")
+SPLITS = ("test", "val")
 METRICS = ("accuracy", "forgetting", "zero_shot_degradation", "transfer", "average", "last")
 COSTS = (
     "steps", "seconds", "images_per_second", "peak_memory_bytes", "process_peak_memory_bytes", "trainable_parameters",
@@ -34,7 +36,7 @@ COSTS = (
 # Of one task: number of images, mean, five quantiles, histogram (`value`: its first bin), one distance per class.
 DISTANCES = ("distance_count", "distance_mean", "distance_quantiles", "distance_histogram", "distance_classes")
 
-RUN_COLUMNS = ["run", "method", "label", "model", "benchmark", "sequence", "order", "seed", "finished"]
+RUN_COLUMNS = ["run", "method", "label", "model", "benchmark", "split", "sequence", "order", "seed", "finished"]
 COLUMNS = [*RUN_COLUMNS, "setting", "step", "task", "metric", "value", "values"]
 TYPES = {"seed": "int64", "finished": "bool", "step": "int64", "value": "float64"}
 
@@ -117,7 +119,8 @@ def _accuracy_rows(frame: pd.DataFrame) -> pd.DataFrame:
 class Comparison:
     """Runs on the same tasks in the same order with the same model: only these are set side by side.
 
-    The order is part of it because transfer, average and forgetting depend on it.
+    The order is part of it because transfer, average and forgetting depend on it. So is the split: `benchmark` says
+    where accuracies were measured on validation images.
     """
 
     benchmark: str
@@ -148,17 +151,28 @@ class Comparison:
         """The rows of one method: its runs differ in their seed only."""
         return self.frame[self.frame["label"] == label]
 
+    def only(self, runs: Collection[str] | None) -> Comparison:
+        """The same with these runs only (values of `run`); with all for None."""
+        return self if runs is None else replace(self, frame=self.frame[self.frame["run"].isin(list(runs))])
+
 
 def compare(frame: pd.DataFrame) -> list[Comparison]:
     """Split runs into comparisons, in the order of the frame."""
-    keys = ["benchmark", "model", "sequence", "order"]
-    groups: list[tuple[tuple[str, str, str, tuple[str, ...]], pd.DataFrame]] = list(frame.groupby(keys, sort=False))
-    return [Comparison(*key, rows) for key, rows in groups]
+    keys = ["benchmark", "split", "model", "sequence", "order"]
+    return [
+        Comparison(benchmark_name(benchmark, split), model, sequence, order, rows)
+        for (benchmark, split, model, sequence, order), rows in frame.groupby(keys, sort=False)
+    ]
+
+
+def benchmark_name(benchmark: str, split: str) -> str:
+    """How tables, figures and pages name it."""
+    return f"{benchmark} (validation images)" if split == "val" else benchmark
 
 
 @dataclass(frozen=True)
 class Orders:
-    """Comparisons that have all but the order of the tasks in common."""
+    """Comparisons that have all but the order of the tasks in common, sorted by the names of their orders."""
 
     benchmark: str
     model: str
@@ -166,20 +180,33 @@ class Orders:
 
     @property
     def name(self) -> str:
-        return f"{self.benchmark}, {self.model}"
+        return self.comparisons[0].name if len(self.comparisons) == 1 else f"{self.benchmark}, {self.model}"
+
+    @property
+    def order(self) -> str:
+        """The name of the only order; nothing where there are several."""
+        return self.comparisons[0].order if len(self.comparisons) == 1 else ""
 
     @property
     def frame(self) -> pd.DataFrame:
         return pd.concat([comparison.frame for comparison in self.comparisons])
 
+    @property
+    def labels(self) -> list[str]:
+        return labels(self.frame)
 
-def several_orders(comparisons: Sequence[Comparison]) -> list[Orders]:
-    """Where the same tasks were learned in at least two orders, these together, sorted by their names."""
+
+def by_tasks(comparisons: Sequence[Comparison]) -> list[Orders]:
+    """Comparisons of the same tasks together, whatever their order."""
     found: dict[tuple[str, str, frozenset[str]], list[Comparison]] = {}
     for comparison in comparisons:
         found.setdefault((comparison.benchmark, comparison.model, frozenset(comparison.tasks)), []).append(comparison)
     return [
         Orders(benchmark, model, tuple(sorted(members, key=lambda comparison: comparison.order)))
         for (benchmark, model, _), members in found.items()
-        if len({comparison.order for comparison in members}) > 1
     ]
+
+
+def several_orders(comparisons: Sequence[Comparison]) -> list[Orders]:
+    """Where the same tasks were learned in at least two orders, these together."""
+    return [orders for orders in by_tasks(comparisons) if len(orders.comparisons) > 1]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import groupby
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ import pandas as pd
 from markupsafe import Markup
 
 from tasso.files import write_atomically
-from tasso.report.colours import colour_rules, mark_outlines
+from tasso.report.colours import HEAT_END, colour_rules, heat_level, mark_outlines
 from tasso.report.conclusion import conclude
-from tasso.report.figures import draw
+from tasso.report.figures import Figure, draw, figures
 from tasso.report.figures.style import drawing
 from tasso.report.figures.svg import panels
+from tasso.report.figures.write import Kind
 from tasso.report.formats import to_csv, to_latex
-from tasso.report.frame import SETTINGS, Comparison, Setting, compare, labels, run_table, several_orders
+from tasso.report.frame import SETTINGS, Comparison, by_tasks, compare, run_table, several_orders
+from tasso.report.looks import Look, looks
 from tasso.report.reader import ReportError
 from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import (
@@ -30,20 +33,23 @@ from tasso.report.tables import (
     METRIC_COLUMNS,
     SETTING_MEANINGS,
     SETTING_NAMES,
-    ZERO_SHOT,
     Table,
+    combined_table,
     cost_table,
     count_of,
     matrix_table,
     order_table,
     summary_table,
 )
-from tasso.report.templates import render, slug
+from tasso.report.templates import render
 
 Gallery = Mapping[str, Sequence[tuple[str, bytes]]]
 
+Drawn = tuple[Figure, list[Markup]]  # a figure and its panels as SVG
+
 FEW_RUNS = 12  # details of more runs than these are folded
-FEW_ROWS = 30
+# Of the legend of heat maps: points, and the level of their colour.
+HEAT_STEPS = {points: heat_level(points) for points in (-HEAT_END, -20, -10, -5, 0, 5, 10, 20, HEAT_END)}
 DOWNLOADS = {"csv": "CSV", "tex": "LaTeX"}
 _PNG_START = b"\x89PNG\r\n\x1a\n"
 
@@ -75,24 +81,26 @@ def build_page(
         intro: plain text, blank lines part paragraphs.
         gallery: example images: maps a domain to (class name, PNG bytes) pairs.
         sentence: the conclusion at the top; without one it is worked out from the runs.
-        sections: come first, in the place of the tables that sum up the runs.
+        sections: what the results mean, after the curves, in the place of the tables of every metric.
         matrices_of, distances_of: the runs (values of `run`) whose accuracy matrices and distances to class texts are
             shown, by default all of them.
     """
     if frame.empty and not sections:
         raise ReportError("a report page needs at least one run")
-    page = _Page(frame, unfold_first=bool(sections))
+    page = _Page(frame)
     every: list[Section | None] = list(sections)
     if not frame.empty:
         with drawing(page=True):
-            every += [
-                None if sections else page.summary(),
-                page.trade_off(),
-                page.curves(),
-                page.distances(distances_of),
-                page.matrices(matrices_of),
-                None if sections else page.costs(),
-            ]
+            page.draw(figures(frame, matrices_of=matrices_of, distances_of=distances_of))
+        every = [
+            page.summary(details=not sections),
+            page.trade_off(),
+            page.curves(),
+            *sections,
+            page.distances(),
+            page.matrices(),
+            None if sections else page.costs(),
+        ]
     every.append(page.gallery(gallery) if gallery else None)
     if sentence is None:
         sentence = "" if frame.empty else conclude(frame)
@@ -103,9 +111,10 @@ def build_page(
         paragraphs=[text for text in re.split(r"\n\s*\n", intro.strip()) if text],
         sections=[section for section in every if section],
         source="" if sections else f" from {count_of(len(page.runs), 'run')}",
-        style=Markup(_resource("page.css") + colour_rules() + page.style_rules()),
+        style=Markup(_resource("page.css") + colour_rules(page.looks.values()) + page.style_rules()),
         script=Markup(_resource("page.js")),
         shapes=mark_outlines(),
+        marks=list(mark_outlines()),
         files=lambda: page.files,
     )
 
@@ -116,27 +125,27 @@ def _resource(name: str) -> str:
 
 @dataclass(frozen=True)
 class Choices:
-    """Methods, benchmarks and orders of a page, each with its number; `runs` has those of every run."""
+    """Methods, benchmarks and orders of a page, each with its look or number; `runs` has the numbers of every run."""
 
-    methods: dict[str, int]
+    methods: dict[str, Look]
     benchmarks: dict[str, int]
     orders: dict[str, int]
     runs: list[tuple[int, int, int]] = field(default_factory=list)
 
     @staticmethod
-    def of(comparisons: Sequence[Comparison], methods: Sequence[str]) -> Choices:
+    def of(comparisons: Sequence[Comparison], methods: dict[str, Look]) -> Choices:
         benchmarks = dict.fromkeys(comparison.benchmark for comparison in comparisons)
         orders = sorted({comparison.order for comparison in comparisons})
-        numbered = [{name: number for number, name in enumerate(names)} for names in (methods, benchmarks, orders)]
-        found = Choices(numbered[0], numbered[1], numbered[2])
+        numbered = [{name: number for number, name in enumerate(names)} for names in (benchmarks, orders)]
+        found = Choices(methods, numbered[0], numbered[1])
         for comparison in comparisons:
             where = found.benchmarks[comparison.benchmark], found.orders[comparison.order]
-            found.runs.extend((found.methods[label], *where) for label in comparison.runs["label"])
+            found.runs.extend((methods[label].number, *where) for label in comparison.runs["label"])
         return found
 
     def method(self, label: str | None) -> str | None:
         """The value of `data-method`; None for what is about no method of the runs."""
-        return f"method-{self.methods[label]}" if label in self.methods else None
+        return f"method-{self.methods[label].number}" if label in self.methods else None
 
     def benchmark(self, name: str) -> str | None:
         """The value of `data-benchmark`; None for what belongs to all."""
@@ -150,15 +159,15 @@ class Choices:
 class _Page:
     """The sections about runs, and what they share."""
 
-    def __init__(self, frame: pd.DataFrame, *, unfold_first: bool) -> None:
+    def __init__(self, frame: pd.DataFrame) -> None:
         self.frame = frame
         self.runs = run_table(frame)
-        self.unfold_first = unfold_first
         self.comparisons = compare(frame)
-        self.choices = Choices.of(self.comparisons, labels(frame))
-        self.methods = self.choices.methods
+        self.looks = looks(frame)
+        self.choices = Choices.of(self.comparisons, self.looks)
         self.files: dict[str, dict[str, str]] = {}
         self.styles: dict[str, str] = {}  # of figures: a CSS class for each
+        self.drawn: dict[Kind, list[Drawn]] = {}
 
     def render(self, template: str, **values: Any) -> Markup:
         return render(template, choices=self.choices, save=self._save, **values)
@@ -174,29 +183,39 @@ class _Page:
         return DOWNLOADS
 
     def _drawing(self, kind: str, **values: Any) -> Markup:
-        return self.render("drawings.html", kind=kind, **values)
+        return self.render("drawings.html", kind=kind, marks=list(mark_outlines()), **values)
 
     # -- tables ------------------------------------------------------------------------------------------------
 
-    def summary(self) -> Section:
-        parts: list[Part] = []
-        several = several_orders(self.comparisons)
-        for number, orders in enumerate(several, 1):
-            for setting in SETTINGS:
-                tables = [
-                    Shown(f"orders-{number}-{setting}-{metric.key}", order_table(orders, setting, metric.key))
-                    for metric in CORE_METRICS
-                ]
-                parts.append(Block(tables, setting=setting, benchmark=orders.benchmark))
-        for setting in SETTINGS:
-            table = summary_table(self.frame, setting)
-            shown: Part = Shown(f"summary-{setting}", table, setting)
-            if several and len(table.rows) > FEW_ROWS:  # the tables above sum it up
-                legend = f"{SETTING_NAMES[setting]}: every order by itself ({count_of(len(table.rows), 'row')})"
-                shown = Block([Folded(legend, [shown])], setting=setting)
-            parts.append(shown)
+    def summary(self, *, details: bool) -> Section:
+        """The means; with the tables of every metric and order folded below."""
+        groups = by_tasks(self.comparisons)
+        parts: list[Part] = [
+            Shown(f"mean-{number}", combined_table(orders.frame)) for number, orders in enumerate(groups, 1)
+        ]
+        if details:
+            parts += self._details()
         parts.append(Folded("What the columns mean", [self._drawing("meanings", metrics=METRIC_COLUMNS)]))
-        return Section("summary", "Summary", parts)
+        return Section("summary", "Results", parts)
+
+    def _details(self) -> list[Part]:
+        found: list[Part] = []
+        for number, orders in enumerate(several_orders(self.comparisons), 1):
+            blocks = [
+                Block(
+                    [
+                        Shown(f"orders-{number}-{setting}-{metric.key}", order_table(orders, setting, metric.key))
+                        for metric in CORE_METRICS
+                    ],
+                    setting=setting,
+                    benchmark=orders.benchmark,
+                )
+                for setting in SETTINGS
+            ]
+            found.append(Folded(f"Order by order: {orders.name}", blocks))
+        tables = [Shown(f"summary-{setting}", summary_table(self.frame, setting), setting) for setting in SETTINGS]
+        rows = count_of(len(tables[0].table.rows), "row")
+        return [*found, Folded(f"Every metric ({rows} per setting)", tables)]
 
     def costs(self) -> Section:
         table = cost_table(self.frame)
@@ -207,90 +226,62 @@ class _Page:
 
     # -- figures -----------------------------------------------------------------------------------------------
 
+    def draw(self, planned: Iterable[Figure]) -> None:
+        """Draw these figures as SVG, each panel by itself."""
+        for figure in planned:
+            self.drawn.setdefault(figure.kind, []).append((figure, panels(figure.draw(), self.styles)))
+
     def trade_off(self) -> Section | None:
-        drawn = [draw.trade_off(comparison, self.methods) for comparison in self.comparisons]
-        if not any(drawn):
-            return None
-        by_setting = [
-            dict(zip(SETTINGS, panels(figure, self.styles), strict=True)) if figure else {} for figure in drawn
-        ]
-
-        def panel(number: int, setting: Setting) -> Markup | None:
-            svg = by_setting[number].get(setting)
-            return svg and self._drawing("panels", panels=[svg], columns=1)
-
-        legend = "Upwards is more accurate, to the left is less forgotten, so the upper left is best; in percent. "
-        legend += "Each mark is a method, the small ones its runs. The dashed line is the zero-shot accuracy."
-        return self._section("trade-off", "Accuracy and forgetting", legend, self._blocks(panel, "pair"))
-
-    def curves(self) -> Section:
-        legend = "Accuracy in percent on each task after 0, 1, 2 … tasks were learned. "
-        legend += "The vertical line and the mark show when the task itself was learned."
-        if self.runs.duplicated(["benchmark", "model", "sequence", "order", "label"]).any():
-            legend += " Lines are means over seeds, bands reach from the lowest to the highest seed."
-
-        def drawn(number: int, setting: Setting) -> Markup:
-            comparison = self.comparisons[number]
-            found = panels(draw.curves(comparison, setting, self.methods), self.styles)
-            return self._drawing("panels", panels=found, columns=draw.columns_for(len(found)))
-
-        return self._section("curves", "Task by task", legend, self._blocks(drawn))
-
-    def distances(self, runs: Collection[str] | None) -> Section | None:
-        parts: list[Part] = []
-        for whole, name in zip(self.comparisons, self._names(), strict=True):
-            comparison = _only(whole, runs)
-            found = draw.measured(comparison)
-            measured = [label for label in comparison.labels if label in set(found["label"]) - {ZERO_SHOT}]
-            if measured:
-                histograms = panels(
-                    draw.histograms(comparison, found, measured, self.methods, prototypes=False), self.styles
-                )
-                (boxes,) = panels(draw.boxes(comparison, found, measured, self.methods, prototypes=True), self.styles)
-                content = [
-                    self._drawing("panels", panels=histograms, columns=draw.columns_for(len(histograms))),
-                    "Class texts against the mean image of each class (box: quartiles and median, line: all classes)",
-                    self._drawing("panels", panels=[boxes], columns=1),
-                ]
-                parts.append(self._of(comparison, name, content))
-        if not parts:
-            return None
         legend = (
-            "The distance 1 − cosine between test images and the texts of their own classes after the last task; to "
-            "the left is closer. Dashed: the pretrained model. Runs with several seeds are taken together."
+            "Upwards is more accurate, to the left less is lost: the upper left is best. First panel: what learned "
         )
-        return self._section("distances", "Images and texts", legend, parts)
+        legend += "tasks lost later. Second panel: what tasks lost before they were learned. "
+        legend += "A mark is a method's mean, bars are the standard deviation over its runs."
+        return self._section("trade-off", "Accuracy against what is lost", legend, self._panels, short="Trade-off")
 
-    def matrices(self, runs: Collection[str] | None) -> Section:
-        wanted = set(self.runs.index if runs is None else runs)
-        by_run = {
-            run: dict(zip(SETTINGS, panels(draw.matrices(rows), self.styles), strict=True))
-            for run, rows in self.frame.groupby("run", sort=False)
-            if run in wanted
-        }
+    def curves(self) -> Section | None:
+        legend = (
+            "Accuracy in percent after 0, 1, 2 … tasks were learned: the mean over all tasks, then each task. Each "
+        )
+        legend += "panel has a scale of its own. The vertical line and the mark show when the task itself was learned."
+        if self.runs.duplicated(["benchmark", "split", "model", "sequence", "order", "label"]).any():
+            legend += " Lines are means over seeds, bands reach from the lowest to the highest seed."
+        return self._section("curves", "Task by task", legend, self._panels)
 
-        def maps(number: int, setting: Setting) -> Part | None:
-            comparison = _only(self.comparisons[number], runs)
-            drawn = [self._maps(comparison.of(label), setting, number, by_run) for label in comparison.labels]
-            return Block(drawn, kind="maps") if drawn else None
+    def distances(self) -> Section | None:
+        legend = (
+            "The distance 1 − cosine after the last task; to the left is closer. First between images and the "
+            "texts of their own classes, then between class texts and the mean image of each class (box: quartiles and "
+            "median, line: all classes). Dashed: the pretrained model. Runs with several seeds are taken together."
+        )
+        return self._section("distances", "Images and texts", legend, self._panels)
 
-        return Section("matrices", "Accuracy matrices", [self._drawing("heat-legend"), *self._blocks(maps)])
+    def matrices(self) -> Section | None:
+        return self._section("matrix", "Accuracy matrices", self._drawing("heat-legend", steps=HEAT_STEPS), self._maps)
 
-    def _maps(self, rows: pd.DataFrame, setting: Setting, number: int, by_run: Mapping[str, Any]) -> Block:
-        """The first seed's matrix open, the others folded away: seven seeds would bury the next method."""
-        found: list[Part] = []
-        for repeat, run in enumerate(run_table(rows).itertuples(), 1):
+    def _panels(self, drawn: Sequence[Drawn]) -> Part:
+        return Block(
+            [self._drawing("panels", panels=svgs, columns=draw.columns_for(len(svgs))) for _, svgs in drawn],
+            kind="plain",
+        )
+
+    def _maps(self, drawn: Sequence[Drawn]) -> Part:
+        """Of each method the first seed's matrix open, the others folded away: seven seeds would bury the next one."""
+        by_label: dict[str, list[Part]] = {label: [] for label in self.looks}
+        for figure, (svg,) in drawn:
+            rows = figure.where.frame[figure.where.frame["run"] == figure.run]
+            (run,) = run_table(rows).itertuples()
             state = "" if run.finished else f", unfinished: {run.learned} of {count_of(len(run.order), 'task')}"
-            detail = f"{SETTING_NAMES[setting]}, seed {run.seed}{state}"
-            name = f"matrix-{slug(run.label)}-{number + 1}-{setting}-{repeat}"
-            # Two labels may have one slug; the method's number tells them apart.
-            name = name if name not in self.files else f"{name}-{self.methods[run.label]}"
-            table = matrix_table(rows[rows["run"] == run.Index], setting)
-            panel = by_run[run.Index][setting]
-            found.append(self._drawing("matrix", run=run, detail=detail, panel=panel, table=table, name=name))
-        label = rows["label"].iloc[0]
-        rest = [Folded(f"{count_of(len(found) - 1, 'more run')} of {label}", found[1:])] if len(found) > 1 else []
-        return Block([found[0], *rest], method=label, kind="map")
+            shown = {"panel": svg, "table": matrix_table(rows, figure.setting or "mtil"), "name": figure.name}
+            detail = f"seed {run.seed}{state}"
+            by_label[run.label].append(self._drawing("matrix", label=run.label, detail=detail, **shown))
+        maps: list[Part] = []
+        for label, found in by_label.items():
+            if found:
+                more = f"{count_of(len(found) - 1, 'more run')} of {self.looks[label].name}"
+                rest = [Folded(more, found[1:])] if len(found) > 1 else []
+                maps.append(Block([found[0], *rest], method=label, kind="map"))
+        return Block(maps, kind="maps")
 
     def gallery(self, gallery: Gallery) -> Section:
         """One block per domain, one image per class, embedded so that the page stays one file."""
@@ -300,47 +291,35 @@ class _Page:
 
     # -- what sections share -----------------------------------------------------------------------------------
 
-    def _section(self, name: str, title: str, legend: str, parts: Sequence[Part]) -> Section:
-        return Section(name, title, [legend, self._drawing("keys"), *parts])
+    def _section(
+        self, kind: Kind, title: str, legend: Part, content: Callable[[Sequence[Drawn]], Part], short: str = ""
+    ) -> Section | None:
+        """The figures of one kind, comparison by comparison and setting by setting; None without any.
 
-    def _blocks(self, content: Callable[[int, Setting], Part | None], kind: str = "plain") -> list[Part]:
-        """The content of every comparison in both settings; folded where there is a lot of it."""
-        blocks: list[Part] = []
-        for number, (comparison, name) in enumerate(zip(self.comparisons, self._names(), strict=True)):
-            found = ((setting, content(number, setting)) for setting in SETTINGS)
-            parts = [
-                Block([part], heading=SETTING_NAMES[setting], remark=SETTING_MEANINGS[setting], setting=setting)
-                for setting, part in found
-                if part
-            ]
-            if parts:
-                blocks.append(self._of(comparison, name, [Block(parts, kind=kind)]))
-        return blocks
-
-    def _of(self, comparison: Comparison, name: str, parts: Sequence[Part]) -> Part:
-        """What belongs to one comparison: under its name where there are several, folded where runs are many."""
-        where: dict[str, Any] = {"benchmark": comparison.benchmark, "order": comparison.order}
-        if len(self.comparisons) == 1:
-            return Block(parts, kind="plain", **where)
-        first = comparison.order == self.comparisons[0].order and self.unfold_first
-        few = len(self.runs) <= FEW_RUNS
-        remark = count_of(len(comparison.runs), "run")
-        return Folded(name, parts, remark, large=True, open=few or first, **where)
-
-    def _names(self) -> list[str]:
-        """A name for each comparison; the tasks are spelled out where the rest does not tell two apart."""
-        counts = Counter(comparison.name for comparison in self.comparisons)
-        return [
-            one.name if counts[one.name] == 1 else f"{one.name}: {', '.join(one.tasks)}" for one in self.comparisons
-        ]
-
-
-def _only(comparison: Comparison, runs: Collection[str] | None) -> Comparison:
-    """A comparison without the runs that are not among these."""
-    if runs is None:
-        return comparison
-    rows = comparison.frame[comparison.frame["run"].isin(list(runs))]
-    return Comparison(comparison.benchmark, comparison.model, comparison.sequence, comparison.tasks, rows)
+        Comparisons have their names where there are several; all but the first are folded where runs are many.
+        """
+        drawn = self.drawn.get(kind)
+        if not drawn:
+            return None
+        groups = [list(group) for _, group in groupby(drawn, key=lambda one: id(one[0].where))]
+        names = Counter(group[0][0].where.name for group in groups)
+        parts: list[Part] = [legend] if kind == "matrix" else [legend, self._drawing("keys")]
+        for number, group in enumerate(groups):
+            where = group[0][0].where
+            inner: list[Part] = []
+            for setting in (*SETTINGS, None):
+                if mine := [one for one in group if one[0].setting == setting]:
+                    heading = (SETTING_NAMES[setting], SETTING_MEANINGS[setting]) if setting else ("", "")
+                    inner.append(Block([content(mine)], *heading, setting=setting))
+            about: dict[str, Any] = {"benchmark": where.benchmark, "order": where.order}
+            if len(groups) == 1:
+                parts.append(Block(inner, kind="plain", **about))
+                continue
+            tasks = f": {', '.join(run_table(where.frame)['order'].iloc[0])}"
+            name = where.name + (tasks if names[where.name] > 1 else "")
+            remark, opened = count_of(len(run_table(where.frame)), "run"), not number or len(self.runs) <= FEW_RUNS
+            parts.append(Folded(name, inner, remark, large=True, open=opened, **about))
+        return Section(kind, title, parts, short)
 
 
 def _image(domain: str, name: str, png: bytes) -> dict[str, Any]:

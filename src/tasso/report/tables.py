@@ -16,10 +16,10 @@ from tasso.report.frame import (
     Orders,
     Setting,
     accuracies,
+    by_tasks,
     compare,
     costs,
     finished_metrics,
-    labels,
     run_table,
     zero_shot,
 )
@@ -40,7 +40,8 @@ SIGNIFICANT = "†"
 
 @dataclass(frozen=True)
 class Column:
-    """`better` says which way is better. A column that is `implied` repeats the title: only CSV writes it.
+    """`better` says which way is better, `setting` which it is about, if one. Only CSV writes a column that is
+    `implied`: it repeats the title.
 
     One that stands `apart` has numbers from elsewhere, which are not to be compared with those beside it.
     """
@@ -50,6 +51,7 @@ class Column:
     numeric: bool = True
     implied: bool = False
     apart: bool = False
+    setting: Setting | None = None
 
 
 @dataclass(frozen=True)
@@ -225,29 +227,62 @@ def _run_notes(comparison: Comparison, where: str) -> list[str]:
 
 
 def combined_table(frame: pd.DataFrame) -> Table:
-    """The paper's three metrics in both settings side by side, for runs of one benchmark, model and order."""
-    comparisons = compare(frame)
-    if len(comparisons) != 1:
-        raise ReportError("a combined table needs runs of one benchmark, model and order")
-    names = labels(frame)
+    """The paper's three metrics in both settings side by side, for runs of one benchmark, model and set of tasks.
+
+    Of several orders, the mean over them; a method that lacks one has none.
+    """
+    groups = by_tasks(compare(frame))
+    if len(groups) != 1:
+        raise ReportError("a combined table needs runs of one benchmark, model and set of tasks")
+    (orders,) = groups
+    names = orders.labels
     columns, start, tests = [Column("Method", numeric=False)], [], []
     grid: list[list[Cell]] = [[] for _ in names]
     for setting, setting_name in SETTING_NAMES.items():
-        found = finished_metrics(frame, setting)
         for metric in CORE_METRICS:
-            columns.append(Column(f"{setting_name} {metric.name.lower()}", metric.better))
+            columns.append(Column(f"{setting_name} {metric.name.lower()}", metric.better, setting=setting))
             start.append(Cell(fmean(zero_shot(frame, setting)) if metric.key == "accuracy" else None))
-            cells, test = _column(found, names, metric)
+            cells, test = order_means(orders, setting, metric)
             for line, cell in zip(grid, cells, strict=True):
                 line.append(cell)
             tests += [(columns[-1].name, test)] if test else []
-    rows = [Row((Cell(label), *line), label=label) for label, line in zip(names, grid, strict=True)]
+    rows = [
+        Row((Cell(label), *line), label=label, about=(orders.benchmark, orders.order))
+        for label, line in zip(names, grid, strict=True)
+    ]
+    notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}." for setting in SETTING_NAMES]
+    if len(orders.comparisons) > 1:
+        notes.append(f"Means over {len(orders.comparisons)} orders of the tasks.")
+        notes += _without_mean(row.cells[0].main for row in rows if row.cells[1].value is None)
+    elif any(cell.spread is not None for line in grid for cell in line):
+        notes.append("Mean ± sample standard deviation (n - 1) over seeds.")
     return Table(
-        title=_where(comparisons)[0],
+        title=orders.name,
         columns=tuple(columns),
-        rows=(Row((Cell(ZERO_SHOT), *start)), *rows),
-        notes=(*(f"{SETTING_NAMES[s]}: {SETTING_MEANINGS[s]}." for s in SETTING_NAMES), *describe_tests(tests)),
+        rows=(Row((Cell(ZERO_SHOT), *start), about=(orders.benchmark, orders.order)), *rows),
+        notes=(*notes, *describe_tests(tests)),
     )
+
+
+def order_means(orders: Orders, setting: Setting, metric: Metric) -> tuple[list[Cell], Paired | None]:
+    """A metric of each method, the mean over the orders, the best marked and tested; of a single order with its spread.
+
+    A method that lacks an order has no mean: it would be that of other tasks than the others'.
+    """
+    found = finished_metrics(orders.frame, setting)
+    names = orders.labels
+    if len(orders.comparisons) == 1:
+        return _column(found, names, metric)
+    mine = [found[found["label"] == label] for label in names]
+    by_order = [rows.groupby(["sequence", "order"])[metric.key].agg(fmean) for rows in mine]
+    means = [mean_cell(values if len(values) == len(orders.comparisons) else ()) for values in by_order]
+    samples = [_sample(rows, metric) for rows in mine]
+    return rank([replace(cell, spread=None) for cell in means], names, samples, metric.better)
+
+
+def _without_mean(names: Iterable[str]) -> list[str]:
+    missing = ", ".join(names)
+    return [f"No mean, because a finished run of an order is missing: {missing}."] if missing else []
 
 
 def _where(comparisons: Sequence[Comparison]) -> tuple[str, list[Column]]:
@@ -307,12 +342,9 @@ def rank(
 
 
 def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Table:
-    """One metric of every method (rows) in every order of the same tasks (columns), and the mean over the orders.
-
-    A method that lacks an order has no mean: it would be that of other tasks than the others'.
-    """
+    """One metric of every method (rows) in every order of the same tasks (columns), and the mean over the orders."""
     metric = next(metric for metric in METRIC_COLUMNS if metric.key == key)
-    names = labels(orders.frame)
+    names = orders.labels
     found = finished_metrics(orders.frame, setting)
     grid: list[list[Cell]] = [[] for _ in names]
     tests: list[tuple[str, Paired]] = []
@@ -323,9 +355,7 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
             cells.append(cell)
         if test and test.p is not None:
             tests.append((comparison.order, test))
-    means = [mean_cell(math.nan if cell.value is None else float(cell.value) for cell in cells) for cells in grid]
-    samples = [_sample(found[found["label"] == label], metric) for label in names]
-    means, test = rank([replace(cell, spread=None) for cell in means], names, samples, metric.better)
+    means, test = order_means(orders, setting, metric)
     if test:
         tests.append(("mean", test))
     counts = sorted({int((found["label"] == label).sum()) for label in names})
@@ -333,8 +363,7 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
         f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent.",
         f"Runs per method, all orders together: {' or '.join(map(str, counts))}.",
     ]
-    if missing := [label for label, mean in zip(names, means, strict=True) if mean.value is None]:
-        notes.append(f"No mean, because a finished run of an order is missing: {', '.join(missing)}.")
+    notes += _without_mean(label for label, mean in zip(names, means, strict=True) if mean.value is None)
     return Table(
         title=f"{SETTING_NAMES[setting]} {metric.name.lower()} on {orders.name}",
         columns=(

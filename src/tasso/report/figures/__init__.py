@@ -1,4 +1,4 @@
-"""Figures, drawn with matplotlib: as PNG and PDF for papers, as SVG for the page."""
+"""Figures, drawn with matplotlib: as PNG, PDF and SVG files, and for the page."""
 
 from tasso.report.figures.write import Figure, figures, write_figures
 

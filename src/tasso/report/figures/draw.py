@@ -1,7 +1,4 @@
-"""The figures themselves, for paper and for the page: each function draws one from rows of the table of results.
-
-`methods` gives each label its number, which decides its colour and its mark.
-"""
+"""The figures themselves, for paper and for the page: each function draws one from rows of the table of results."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from itertools import pairwise
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -20,12 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from tasso.report.colours import colour, heat_colour, heat_level, ink, marker
-from tasso.report.figures.style import MARK, PAPER, QUIET, WIDTH, ZERO_SHOT_STYLE, equal_spans, new_panels, on_paper
+from tasso.report.colours import heat_colour, heat_level, ink
+from tasso.report.figures.style import MARK, PAPER, QUIET, WIDTH, ZERO_SHOT_STYLE, new_panels, on_paper, span_at_least
 from tasso.report.figures.svg import tag
 from tasso.report.frame import (
-    SETTINGS,
     Comparison,
+    Orders,
     Setting,
     accuracies,
     distances,
@@ -33,18 +29,21 @@ from tasso.report.frame import (
     run_table,
     zero_shot,
 )
-from tasso.report.tables import DASH, SETTING_NAMES, ZERO_SHOT, fixed
+from tasso.report.looks import Look
+from tasso.report.tables import CORE_METRICS, DASH, SETTING_NAMES, ZERO_SHOT, fixed, order_means
 
-Methods = Mapping[str, int]
+Looks = Mapping[str, Look]
 BAR = 0.02  # width of a histogram's bars: fine enough to see the shape, coarse enough not to see noise
 GRID = 0.1  # axes of distances begin and end at multiples of it
 LEGEND_WIDTH, MARK_WIDTH = 125, 9  # of the figure, and of a mark with the space around it, in letters
 PANEL = (2.1, 1.3)  # of the page, in inches
+LEAST_SPAN = 4.0  # points: what differs by less is not worth a closer look
+MEAN = "mean of all tasks"
 
 
-def _of(artist: Artist, methods: Methods, label: str, **attributes: str) -> None:
+def _of(artist: Artist, look: Look, **attributes: str) -> None:
     """Tag a part of a figure as that of a method."""
-    tag(artist, data_method=f"method-{methods[label]}", **attributes)
+    tag(artist, data_method=f"method-{look.number}", **attributes)
 
 
 def columns_for(count: int) -> int:
@@ -57,45 +56,47 @@ def plain(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f\ufffe\uffff]", "\ufffd", text)
 
 
-def matrices(rows: pd.DataFrame) -> Figure:
-    """A run's accuracies as heat maps, MTIL beside MCIL; the outlined cells are the tasks just learned."""
+def matrix(rows: pd.DataFrame, setting: Setting) -> Figure:
+    """A run's accuracies as a heat map, coloured by the change against zero-shot, which is the first row.
+
+    The outlined cells are the tasks just learned.
+    """
     (run,) = run_table(rows).itertuples()
     tasks, size = run.order, len(run.order)
-    width = min(WIDTH, 2 * (1.1 + 0.36 * (size + 1)))
-    figure, panels = new_panels(2, 2, 0.95 + 0.26 * (size + 1), (0.38 * (size + 1), 0.26 * (size + 1)), width)
+    width = min(WIDTH, 1.3 + 0.4 * (size + 1))
+    figure, (panel,) = new_panels(1, 1, 0.95 + 0.26 * (size + 1), (0.38 * (size + 1), 0.26 * (size + 1)), width)
     names = [ZERO_SHOT, *(f"{number}. {task}" for number, task in enumerate(tasks, 1))]
-    for panel, setting in zip(panels, SETTINGS, strict=True):
-        found = accuracies(rows, setting).to_numpy()
-        described = f"{run.label}, seed {run.seed}: {SETTING_NAMES[setting]} accuracy in percent, tasks in columns"
-        tag(panel, panel="matrix", class_="panel heat", role="group", aria_label=described, data_columns=str(size + 1))
-        found = np.hstack([found, found.mean(axis=1, keepdims=True)])
-        for step in range(size + 1):
-            for column, task in enumerate((*tasks, "mean")):
-                value = found[step, column] if step < len(found) else math.nan
-                when = f"{task}, after {names[step]}" if step else f"{task}, before any task"
-                if math.isnan(value):
-                    tip = (
-                        f"{when}\n{'not learned yet' if step >= len(found) else 'not measured: no checkpoint was left'}"
-                    )
-                else:
-                    change = f"{value - found[0, column]:+.2f}".replace("-", "−")
-                    tip = f"{when}\n{fixed(value, 2)} %" + (f"\n{change} against zero-shot" if step else "")
-                _cell(panel, column, step, value, tip, learned=step == column + 1, mean=column == size)
-        panel.set_title(SETTING_NAMES[setting] if on_paper() else "")
-        panel.set_xlim(-0.5, size + 0.5)
-        panel.set_ylim(size + 0.5, -0.5)
-        panel.set_xticks(range(size + 1), [*map(plain, tasks), "mean"], rotation=50, ha="right", rotation_mode="anchor")
-        panel.set_yticks(range(size + 1), map(plain, names))
-        panel.grid(visible=False)
-        panel.spines[:].set_visible(False)
+    found = accuracies(rows, setting)
+    found = found.assign(**{MEAN: found.mean(axis=1, skipna=False)}).to_numpy()
+    described = f"{run.label}, seed {run.seed}: {SETTING_NAMES[setting]} accuracy in percent, tasks in columns"
+    tag(panel, panel="matrix", class_="panel heat", role="group", aria_label=described, data_columns=str(size + 1))
+    for step in range(size + 1):
+        for column, task in enumerate((*tasks, "mean")):
+            value = found[step, column] if step < len(found) else math.nan
+            change = value - found[0, column]
+            when = f"{task}, after {names[step]}" if step else f"{task}, before any task"
+            if math.isnan(value):
+                tip = f"{when}\n{'not learned yet' if step >= len(found) else 'not measured: no checkpoint was left'}"
+            else:
+                signed = f"{change:+.2f}".replace("-", "−")
+                tip = f"{when}\n{fixed(value, 2)} %" + (f"\n{signed} against zero-shot" if step else "")
+            _cell(panel, column, step, value, change, tip, learned=step == column + 1, mean=column == size)
+    panel.set_title(SETTING_NAMES[setting] if on_paper() else "")
+    panel.set_xlim(-0.5, size + 0.5)
+    panel.set_ylim(size + 0.5, -0.5)
+    panel.set_xticks(range(size + 1), [*map(plain, tasks), "mean"], rotation=50, ha="right", rotation_mode="anchor")
+    panel.set_yticks(range(size + 1), map(plain, names))
+    panel.grid(visible=False)
+    panel.spines[:].set_visible(False)
     return figure
 
 
-def _cell(panel: Axes, x: int, y: int, value: float, tip: str, *, learned: bool, mean: bool) -> None:
-    level = heat_level(0 if math.isnan(value) else value)
-    fill, page_fill, page_ink = heat_colour(level), f"var(--h{level})", f"var(--i{level})"
-    if mean or math.isnan(value):
-        fill, page_fill, page_ink = PAPER, "var(--page)" if mean else "var(--panel)", "var(--text)"
+def _cell(panel: Axes, x: int, y: int, value: float, change: float, tip: str, *, learned: bool, mean: bool) -> None:
+    if math.isnan(change):
+        fill, page_fill, page_ink = PAPER, "var(--panel)", "var(--text)"
+    else:
+        level = heat_level(change)
+        fill, page_fill, page_ink = heat_colour(level), f"var(--h{level})", f"var(--i{level})"
     edge = MARK if learned else "none"
     face = Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=fill, edgecolor=edge, linewidth=1.2, clip_on=False)
     tag(face, class_="cell learned" if learned else "cell", tip=tip, fill=page_fill)
@@ -108,113 +109,92 @@ def _cell(panel: Axes, x: int, y: int, value: float, tip: str, *, learned: bool,
         artist.set_in_layout(False)  # within the axes, so that nothing needs to be measured
 
 
-def curves(comparison: Comparison, setting: Setting, methods: Methods) -> Figure:
-    """Accuracy of each task over the sequence, one panel per task, with its zero-shot line.
+def curves(comparison: Comparison, setting: Setting, looks: Looks) -> Figure:
+    """The mean accuracy over the sequence, then that of each task, a panel each, with its zero-shot line.
 
-    A point is as high in all panels, but each has its own level: domains differ more than methods do.
+    Each panel has a scale of its own, as fine as its values allow: domains differ more than methods do.
     """
     size = len(comparison.tasks)
-    columns = columns_for(size)
-    figure, panels = new_panels(size, columns, 0.5 + 1.45 * -(-size // columns), PANEL, sharex=True)
+    columns = columns_for(size + 1)
+    figure, panels = new_panels(size + 1, columns, 0.5 + 1.45 * -(-(size + 1) // columns), PANEL, sharex=True)
     found = accuracies(comparison.frame, setting)
-    found = found.assign(label=comparison.runs["label"].reindex(found.index.get_level_values("run")).to_numpy())
-    start = zero_shot(comparison.frame, setting)
-    for task, (panel, name) in enumerate(zip(panels, comparison.tasks, strict=True), 1):
-        panel.axhline(start[name], **ZERO_SHOT_STYLE)
-        panel.axvline(task, color=QUIET, linewidth=0.6)
+    found = found.assign(**{MEAN: found.mean(axis=1, skipna=False)})
+    owners = comparison.runs["label"].reindex(found.index.get_level_values("run")).to_numpy()
+    for task, (panel, name) in enumerate(zip(panels, (MEAN, *comparison.tasks), strict=True)):
+        start = fmean(found[name].xs(0, level="step"))
+        panel.axhline(start, **ZERO_SHOT_STYLE)
+        if task:
+            panel.axvline(task, color=QUIET, linewidth=0.6)
         described: list[str] = []
-        for label in reversed(comparison.labels):  # the first lies on top
-            by_step = found.loc[found["label"] == label, name].groupby("step")
+        for label in comparison.labels:  # the last lies on top
+            look = looks[label]
+            by_step = found.loc[owners == label, name].groupby("step")
             means = by_step.agg(fmean)
-            style: dict[str, Any] = {"color": colour(methods[label]), "clip_on": False}
             if (by_step.size() > 1).any():
-                band = panel.fill_between(means.index, by_step.min(), by_step.max(), alpha=0.15, linewidth=0, **style)
-                _of(band, methods, label)
-            marks = [step for step in (task, means.index[-1]) if task <= step <= means.index[-1]]
+                low, high = by_step.min(), by_step.max()
+                band = panel.fill_between(means.index, low, high, color=look.colour, alpha=0.15, linewidth=0)
+                _of(band, look)
+            marks = sorted({step for step in (task, means.index[-1]) if 0 < step <= means.index[-1]})
             (line,) = panel.plot(
-                means.index, means, marker=marker(methods[label]), markevery=marks, markersize=4, **style
+                means.index, means, marker=look.marker, markevery=marks, markersize=4, clip_on=False, **look.line
             )
             values = [DASH if math.isnan(mean) else fixed(mean, 1) for mean in means]
-            _of(line, methods, label, data_values=" ".join(values))
-            if task in means.index and not math.isnan(means[task]):
-                described.insert(0, f"{label} {values[task]} when learned, {values[-1]} at the end")
-        summary = f"{SETTING_NAMES[setting]} accuracy on {name}, task {task} of {size}, in percent. "
-        summary += f"Zero-shot {fixed(start[name], 1)}. " + "; ".join(described) + "."
-        panel.set_title(plain(f"{task}  {name}"))
+            _of(line, look, data_values=" ".join(values))
+            learned = f"{values[task]} when learned, " if 0 < task < len(values) else ""
+            described.append(f"{look.name} {learned}{values[-1]} at the end")
+        which = f"{name}, task {task} of {size}" if task else MEAN
+        summary = f"{SETTING_NAMES[setting]} accuracy: {which}, in percent. "
+        summary += f"Zero-shot {fixed(start, 1)}. " + "; ".join(described) + "."
+        panel.set_title(plain(f"{task}  {name}" if task else name))
         panel.set_xticks(range(size + 1))
         panel.set_xlim(0, size + 0.35)
         panel.margins(y=0.08)
+        span_at_least(panel, LEAST_SPAN)
         tag(panel, panel="curves", class_="panel steps", role="img", aria_label=summary, data_name=name,
-            data_zero=fixed(start[name], 1), data_size=str(size), data_high=f"{size + 0.35}")  # fmt: skip
+            data_zero=fixed(start, 1), data_size=str(size), data_high=f"{size + 0.35}")  # fmt: skip
         tag(panel.patch, class_="plot")
-    equal_spans(panels)
     figure.supxlabel("tasks learned", fontsize=8, color=QUIET)
     figure.supylabel(f"{SETTING_NAMES[setting]} accuracy (%)", fontsize=8, color=QUIET)
-    _legend(figure, comparison.labels, methods)
+    _legend(figure, comparison.labels, looks)
     return figure
 
 
-def trade_off(comparison: Comparison, methods: Methods) -> Figure | None:
-    """Forgetting against accuracy, MTIL beside MCIL; None where no run has both: a single task is never forgotten."""
-    by_setting = {
-        setting: finished_metrics(comparison.frame, setting).dropna(subset=["forgetting", "accuracy"])
-        for setting in SETTINGS
-    }
-    if any(found.empty for found in by_setting.values()):
-        return None
-    figure, panels = new_panels(2, 2, 3.3, (4.1, 2.4))
-    for panel, (setting, found) in zip(panels, by_setting.items(), strict=True):
-        start = fmean(zero_shot(comparison.frame, setting))
+def trade_off(orders: Orders, setting: Setting, looks: Looks) -> Figure:
+    """Accuracy against forgetting, and beside it against zero-shot degradation: a mark per method, its mean."""
+    accuracy, *losses = CORE_METRICS
+    found = finished_metrics(orders.frame, setting)
+    ys, _ = order_means(orders, setting, accuracy)
+    start = fmean(zero_shot(orders.frame, setting))
+    figure, panels = new_panels(2, 2, 3.1, (3.6, 2.3))
+    for panel, metric in zip(panels, losses, strict=True):
+        xs, _ = order_means(orders, setting, metric)
         panel.axhline(start, **ZERO_SHOT_STYLE)
-        for label in reversed(comparison.labels):
-            mine = found[found["label"] == label]
-            if mine.empty:
+        panel.axvline(0, color=QUIET, linewidth=0.6)
+        for label, x, y in zip(orders.labels, xs, ys, strict=True):
+            if not isinstance(x.value, float) or not isinstance(y.value, float):
                 continue
-            xs, ys = list(mine["forgetting"]), list(mine["accuracy"])
-            style: dict[str, Any] = {"color": colour(methods[label]), "clip_on": False}
-            shape: dict[str, Any] = {"marker": marker(methods[label]), "linestyle": "none"}
-            runs = f"mean of {len(xs)} runs" if len(xs) > 1 else "1 run"
-            tip = f"{label}\naccuracy {fixed(fmean(ys), 2)}\nforgetting {fixed(fmean(xs), 2)} ({runs})"
-            if len(xs) > 1:
-                x, y, dx, dy = fmean(xs), fmean(ys), stdev(xs), stdev(ys)
-                for bar in (([x - dx, x + dx], [y, y]), ([x, x], [y - dy, y + dy])):
-                    _of(panel.plot(*bar, linewidth=0.8, **style)[0], methods, label)
-                _of(panel.plot(xs, ys, markersize=2, alpha=0.6, **shape, **style)[0], methods, label)
-            (mark,) = panel.plot([fmean(xs)], [fmean(ys)], markersize=6, **shape, **style)
-            _of(mark, methods, label)
-            # Invisible, and easier to point at.
-            (target,) = panel.plot([fmean(xs)], [fmean(ys)], markersize=14, alpha=0, **shape, **style)
-            _of(target, methods, label, class_="dot", tip=tip, role="img")
-        panel.set_title(SETTING_NAMES[setting] if on_paper() else "")
-        panel.set_xlabel("forgetting (points, lower is better)")
-        panel.set_ylabel("accuracy (%, higher is better)")
-        panel.margins(0.12)
-        summary = f"{SETTING_NAMES[setting]}, in percent: accuracy (upwards) against forgetting (to the right). "
+            look, mine = looks[label], found[found["label"] == label]
+            style: dict[str, Any] = {"color": look.colour, "clip_on": False}
+            runs = f"mean of {len(mine)} runs" if len(mine) > 1 else "1 run"
+            tip = f"{look.name}\naccuracy {y.text}\n{metric.name.lower()} {x.text}\n{runs}"
+            if len(mine) > 1:
+                dx, dy = stdev(mine[metric.key]), stdev(mine[accuracy.key])
+                across, upwards = [x.value - dx, x.value + dx], [y.value - dy, y.value + dy]
+                for bar in ((across, [y.value] * 2), ([x.value] * 2, upwards)):
+                    _of(panel.plot(*bar, linewidth=0.8, alpha=0.5, **style)[0], look)
+            (mark,) = panel.plot([x.value], [y.value], marker=look.marker, linestyle="none", markersize=6.5,
+                                 markeredgecolor=PAPER, markeredgewidth=0.5, **style)  # fmt: skip
+            _of(mark, look)
+            if not on_paper():  # invisible, and easier to point at
+                (target,) = panel.plot([x.value], [y.value], marker="o", markersize=14, alpha=0, **style)
+                _of(target, look, class_="dot", tip=tip, role="img")
+        panel.set_xlabel(f"{metric.name.lower()} (points, lower is better)")
+        panel.set_ylabel(f"{SETTING_NAMES[setting]} accuracy (%, higher is better)")
+        panel.margins(0.1)
+        summary = f"{SETTING_NAMES[setting]}: accuracy (upwards) against {metric.name.lower()} (to the right). "
         tag(panel, panel="trade-off", class_="panel scatter", role="group",
             aria_label=f"{summary}Zero-shot accuracy {fixed(start, 1)}.")  # fmt: skip
-    _legend(figure, comparison.labels, methods)
-    return figure
-
-
-def domains(comparison: Comparison, setting: Setting, methods: Methods) -> Figure:
-    """A slope chart per domain: zero-shot, just learned, at the end."""
-    size = len(comparison.tasks)
-    columns = columns_for(size)
-    figure, panels = new_panels(size, columns, 0.45 + 1.45 * -(-size // columns), PANEL, sharex=True)
-    runs = comparison.runs
-    found = accuracies(comparison.frame, setting)
-    for task, (panel, name) in enumerate(zip(panels, comparison.tasks, strict=True), 1):
-        for label in reversed(comparison.labels):
-            mine = runs.index[(runs["label"] == label) & runs["finished"]]
-            if len(mine):
-                values = [fmean(found.loc[[(run, step) for run in mine], name]) for step in (0, task, size)]
-                panel.plot(range(3), values, color=colour(methods[label]), marker=marker(methods[label]), markersize=4)
-        panel.set_title(plain(f"{task}  {name}"))
-        panel.set_xticks(range(3), ["zero-shot", "learned", "end"])
-        panel.set_xlim(-0.2, 2.2)
-    equal_spans(panels)
-    figure.supylabel(f"{SETTING_NAMES[setting]} accuracy (%)", fontsize=8, color=QUIET)
-    _legend(figure, comparison.labels, methods, zero_shot=False)
+    _legend(figure, orders.labels, looks)
     return figure
 
 
@@ -237,13 +217,11 @@ def measured(comparison: Comparison) -> pd.DataFrame:
     return pd.concat([start, last.assign(label=last["run"].map(comparison.runs["label"]))], ignore_index=True)
 
 
-def histograms(
-    comparison: Comparison, found: pd.DataFrame, labels: Sequence[str], methods: Methods, *, prototypes: bool
-) -> Figure:
-    """Distances to the class texts on every task, methods over each other."""
+def histograms(comparison: Comparison, found: pd.DataFrame, labels: Sequence[str], looks: Looks) -> Figure:
+    """Distances of images to the texts of their classes on every task, methods over each other."""
     size = len(comparison.tasks)
     columns = columns_for(size)
-    low, high = _ends(found, prototypes)
+    low, high = _ends(found)
     bars = round(found["range"].iloc[0] / BAR)
     first, last = round(low / BAR), round(high / BAR)
     edges = [number * BAR for number in range(first, last + 1)]
@@ -253,13 +231,13 @@ def histograms(
     for task, (panel, name) in enumerate(zip(panels, comparison.tasks, strict=True), 1):
         here = found[found["task"] == name]
         means = {label: fixed(fmean(here[here["label"] == label]["mean"]), 3) for label in (ZERO_SHOT, *labels)}
-        shapes = {label: _shares(here[here["label"] == label], bars, prototypes)[first:last] for label in means}
+        shapes = {label: _shares(here[here["label"] == label], bars)[first:last] for label in means}
         panel.stairs(shapes[ZERO_SHOT], edges, **ZERO_SHOT_STYLE)
         for label in labels:
-            shade = colour(methods[label])
-            _of(panel.stairs(shapes[label], edges, color=shade, fill=True, alpha=0.2), methods, label)
-            outline = panel.stairs(shapes[label], edges, color=shade, linewidth=1.1)
-            _of(outline, methods, label, data_values=means[label])
+            look = looks[label]
+            _of(panel.stairs(shapes[label], edges, color=look.colour, fill=True, alpha=0.2), look)
+            outline = panel.stairs(shapes[label], edges, linewidth=1.1, **look.line)
+            _of(outline, look, data_values=means[label])
         panel.set_title(plain(f"{task}  {name}"))
         panel.set_xlim(low, high)
         panel.tick_params(labelleft=False)  # the shape is what counts
@@ -268,17 +246,14 @@ def histograms(
         tag(panel, panel="histogram", class_="panel shapes-of", role="img", aria_label=summary, data_name=name,
             data_zero=means[ZERO_SHOT])  # fmt: skip
         tag(panel.patch, class_="plot")
-    what = "classes" if prototypes else "images"
     figure.supxlabel("distance to the class text (1 − cosine; lower is better)", fontsize=8, color=QUIET)
-    figure.supylabel(f"share of {what}", fontsize=8, color=QUIET)
-    _legend(figure, labels, methods, filled=True)
+    figure.supylabel("share of images", fontsize=8, color=QUIET)
+    _legend(figure, labels, looks, filled=True)
     return figure
 
 
-def boxes(
-    comparison: Comparison, found: pd.DataFrame, labels: Sequence[str], methods: Methods, *, prototypes: bool
-) -> Figure:
-    """The same distances as boxes, tasks stacked: quartiles, median, minimum and maximum."""
+def boxes(comparison: Comparison, found: pd.DataFrame, labels: Sequence[str], looks: Looks) -> Figure:
+    """Distances of class means to the class texts as boxes, tasks stacked: quartiles, median, minimum and maximum."""
     size = len(comparison.tasks)
     row = 0.14 * len(labels) + 0.14
     figure, (panel,) = new_panels(1, 1, 0.8 + row * size, (4.6, row * size), WIDTH * 0.75)
@@ -286,37 +261,31 @@ def boxes(
     for task, name in enumerate(comparison.tasks):
         here = found[found["task"] == name]
         for number, label in enumerate(labels):
-            five = _five(here[here["label"] == label], prototypes)
+            five = _five(here[here["label"] == label])
             y = task + height * (number - (len(labels) - 1) / 2)
             middle = f"median {fixed(five[2], 3)}\nquartiles {fixed(five[1], 3)} to {fixed(five[3], 3)}"
-            _box(panel, five, y, 0.35 * height, methods, label, f"{label} on {name}\n{middle}")
-        start = _five(here[here["label"] == ZERO_SHOT], prototypes)[2]
+            _box(panel, five, y, 0.35 * height, looks[label], f"{looks[label].name} on {name}\n{middle}")
+        start = _five(here[here["label"] == ZERO_SHOT])[2]
         panel.plot([start, start], [task - 0.45, task + 0.45], **ZERO_SHOT_STYLE)
     panel.set_yticks(range(size), map(plain, comparison.tasks))
     panel.set_ylim(size - 0.5, -0.5)
     panel.grid(visible=False, axis="y")
     panel.set_xlabel("distance to the class text (1 − cosine; lower is better)")
-    what = "the mean image of each class" if prototypes else "the images of their classes"
-    summary = f"Distances between class texts and {what}: quartiles, minimum and maximum."
+    summary = "Distances between class texts and the mean image of each class: quartiles, minimum and maximum."
     tag(panel, panel="boxes", class_="panel boxes", role="group", aria_label=summary)
-    _legend(figure, labels, methods, filled=True)
+    _legend(figure, labels, looks, filled=True)
     return figure
 
 
-def _ends(found: pd.DataFrame, prototypes: bool) -> tuple[float, float]:
+def _ends(found: pd.DataFrame) -> tuple[float, float]:
     """Multiples of a tenth that enclose everything."""
-    values = [value for several in found["classes" if prototypes else "quantiles"] for value in several]
+    values = [value for several in found["quantiles"] for value in several]
     return math.floor(min(values) / GRID) * GRID, math.ceil(max(values) / GRID) * GRID
 
 
-def _shares(rows: pd.DataFrame, bars: int, prototypes: bool) -> list[float]:
-    """The share of images, or of classes, in each bar; all runs together."""
+def _shares(rows: pd.DataFrame, bars: int) -> list[float]:
+    """The share of images in each bar; all runs together."""
     totals = [0.0] * bars
-    if prototypes:
-        values = [value for several in rows["classes"] for value in several]
-        for value in values:
-            totals[min(int(max(value, 0.0) / rows["range"].iloc[0] * bars), bars - 1)] += 1 / len(values)
-        return totals
     whole = rows["count"].sum()
     for row in rows.itertuples():
         for number, count in enumerate(row.histogram, row.first_bin):
@@ -324,10 +293,8 @@ def _shares(rows: pd.DataFrame, bars: int, prototypes: bool) -> list[float]:
     return totals
 
 
-def _five(rows: pd.DataFrame, prototypes: bool) -> tuple[float, ...]:
-    """Minimum, quartiles and median, maximum; of several runs their means, where only these were recorded."""
-    if not prototypes:
-        return tuple(fmean(values) for values in zip(*rows["quantiles"], strict=True))
+def _five(rows: pd.DataFrame) -> tuple[float, ...]:
+    """Minimum, quartiles and median, maximum over the classes, all runs together."""
     values = [value for several in rows["classes"] for value in several]
     if len(values) == 1:
         return (values[0],) * 5
@@ -335,19 +302,17 @@ def _five(rows: pd.DataFrame, prototypes: bool) -> tuple[float, ...]:
     return min(values), lower, median(values), upper, max(values)
 
 
-def _box(
-    panel: Axes, five: Sequence[float], y: float, half: float, methods: Methods, label: str, tip: str
-) -> None:  # fmt: skip
+def _box(panel: Axes, five: Sequence[float], y: float, half: float, look: Look, tip: str) -> None:
     least, lower, middle, upper, most = five
-    shade = colour(methods[label])
+    shade = look.colour
     (line,) = panel.plot([least, most], [y, y], color=shade, linewidth=1)
     corner, width, height = (lower, y - half), upper - lower, 2 * half
     face = Rectangle(corner, width, height, facecolor=PAPER, edgecolor="none", zorder=2.1)
     tint = Rectangle(corner, width, height, facecolor=(shade, 0.35), edgecolor=shade, linewidth=1, zorder=2.2)
     (bar,) = panel.plot([middle, middle], [y - half, y + half], color=MARK, linewidth=1.4, zorder=2.3)
     for artist in (line, face, bar):
-        _of(artist, methods, label)
-    _of(tint, methods, label, class_="dot", tip=tip, role="img")
+        _of(artist, look)
+    _of(tint, look, class_="dot", tip=tip, role="img")
     for patch in (face, tint):
         panel.add_patch(patch)
 
@@ -355,21 +320,17 @@ def _box(
 # -- legends -----------------------------------------------------------------------------------------------------------
 
 
-def _legend(
-    figure: Figure, labels: Sequence[str], methods: Methods, *, zero_shot: bool = True, filled: bool = False
-) -> None:
+def _legend(figure: Figure, labels: Sequence[str], looks: Looks, *, filled: bool = False) -> None:
     """Above the panels, in as many columns as fit; the page has a legend of its own."""
     if not on_paper():
         return
     handles: list[Any] = []
-    for label in labels:
-        shade = colour(methods[label])
+    for look in (looks[label] for label in labels):
         if filled:
-            handles.append(Patch(facecolor=(shade, 0.35), edgecolor=shade, label=plain(label)))
+            handles.append(Patch(facecolor=(look.colour, 0.35), edgecolor=look.colour, label=plain(look.text)))
         else:
-            handles.append(Line2D([], [], color=shade, marker=marker(methods[label]), markersize=5, label=plain(label)))
-    if zero_shot:
-        handles.append(Line2D([], [], label=ZERO_SHOT, **ZERO_SHOT_STYLE))
+            handles.append(Line2D([], [], marker=look.marker, markersize=5, label=plain(look.text), **look.line))
+    handles.append(Line2D([], [], label=ZERO_SHOT, **ZERO_SHOT_STYLE))
     columns = legend_columns([len(handle.get_label()) for handle in handles])
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ PAGE_RULES: dict[str, Any] = {
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "pdf": {"Creator": None, "Producer": None, "CreationDate": None, "ModDate": None},
+    "svg": {"Creator": None, "Date": None},
 }
 
 
@@ -93,19 +94,15 @@ def on_paper() -> bool:
     return bool(matplotlib.rcParams["figure.constrained_layout.use"])
 
 
-def equal_spans(panels: Sequence[Axes]) -> None:
-    """Make all panels as high as the one that needs most, each around its own middle."""
-    limits = [panel.get_ylim() for panel in panels]
-    span = max(high - low for low, high in limits)
-    for panel, (low, high) in zip(panels, limits, strict=True):
-        bottom = (low + high - span) / 2
-        # Accuracies near zero: no room below what cannot be.
-        bottom = max(bottom, 0.0) if low >= 0 else bottom
-        panel.set_ylim(bottom, bottom + span)
+def span_at_least(panel: Axes, span: float) -> None:
+    """Give a panel no finer scale than this, around its middle."""
+    low, high = panel.get_ylim()
+    if high - low < span:
+        panel.set_ylim((low + high - span) / 2, (low + high + span) / 2)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and PDF."""
+    """Write a figure as PNG, PDF and SVG."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # positions are fixed now: working them out for each file takes longest
     paths = []

@@ -1,7 +1,7 @@
 """Figures for the page: each panel as SVG that takes its colours from the page and tells its values.
 
-The same figures are saved for print. `tag` notes on parts of a figure what the page's filters and script need; paper
-knows nothing of it.
+The same figures are saved as files, in plain colours that every program draws. `tag` notes on parts of a figure what
+the page's filters and script need; files know nothing of it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from tasso.report.colours import METHOD_COLOURS
-from tasso.report.figures.style import LINE, MARK, PAPER, QUIET, TEXT
+from tasso.report.figures.style import LINE, MARK, PAPER, QUIET, TEXT, on_paper
+from tasso.report.looks import variable
 
 ZOOM = 1.6  # pixels of the page per point of the figure
-# Colours of paper -> variables of the page, which has a light and a dark mode.
+# Colours of paper -> variables of the page, which has a light and a dark mode. Others are those of methods.
 VARIABLES = {
-    **{pair[0]: f"var(--m{index})" for index, pair in enumerate(METHOD_COLOURS)},
     LINE: "var(--line)", QUIET: "var(--quiet)", TEXT: "var(--text)", MARK: "var(--mark)", PAPER: "var(--page)",
 }  # fmt: skip
 _DROPPED_STYLES = {"font-family", "stroke-linecap", "stroke-linejoin"}
@@ -38,6 +37,8 @@ def tag(artist: Artist, *, tip: str = "", fill: str = "", **attributes: str) -> 
         fill: a colour of the page, in place of the one on paper.
         attributes: of the SVG element; `data_method` is data-method.
     """
+    if on_paper():
+        return
     noted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
     artist.set_gid(json.dumps({"tip": tip, "fill": fill, **noted}))
 
@@ -133,9 +134,11 @@ def _style(style: str, fill: str) -> str:
     found = dict(part.strip().split(": ", 1) for part in style.split(";") if part.strip())
     if fill and found.get("fill") != "none":
         found["fill"] = fill
-    return ";".join(
-        f"{name}:{VARIABLES.get(value, value)}" for name, value in found.items() if name not in _DROPPED_STYLES
-    )
+    return ";".join(f"{name}:{_page_colour(value)}" for name, value in found.items() if name not in _DROPPED_STYLES)
+
+
+def _page_colour(value: str) -> str:
+    return VARIABLES.get(value, f"var({variable(value)})") if value.startswith("#") else value
 
 
 def _short(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,13 +12,15 @@ import pandas as pd
 
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.experiments.record import RECORD, Record, read_record
-from tasso.report.frame import COLUMNS, SETTINGS, Setting, run_table
+from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table
 from tasso.report.frame import distances as distances_of
+from tasso.report.looks import parts
 from tasso.report.reader import ReportError
 from tasso.report.results import RESULTS_NAME, read_run
 from tasso.report.study import STUDY_ENDINGS, read_study
 
 LEVELS = ("classes", "images")  # of distances: class means, as the paper draws it, and single images
+NO_VALUES = pd.Series(dtype=float, index=pd.MultiIndex.from_arrays([[], []], names=["sequence", "seed"]))
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,7 @@ class Evaluation:
 
     def values(self, plan: str, row: str, setting: Setting, metric: str) -> pd.Series[float]:
         """A metric of the finished runs of a row, by sequence and seed."""
-        nothing = pd.MultiIndex.from_arrays([[], []], names=["sequence", "seed"])
-        return self._values.get((plan, row, setting, metric), pd.Series(dtype=float, index=nothing))
+        return self._values.get((plan, row, setting, metric), NO_VALUES)
 
     def runs(self, plan: str, row: str | None = None) -> pd.DataFrame:
         """Lines of `index` of a plan, or of one of its rows."""
@@ -76,7 +76,8 @@ class Evaluation:
     @property
     def where(self) -> str:
         """Benchmark and model."""
-        return ", ".join(filter(None, [self.record.setup.benchmark, self.model]))
+        setup = self.record.setup
+        return ", ".join(filter(None, [benchmark_name(setup.benchmark, setup.split), self.model]))
 
     def missing(self, plan: str) -> tuple[int, int]:
         """How many runs of a plan's rows are missing, and how many there should be."""
@@ -98,8 +99,8 @@ class Evaluation:
 
     def name_of(self, plan: str, row: str) -> str:
         """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
-        parts = [stand_in(self.run_table.loc[run, "label"]) for run in self.runs(plan, row)["run"]]
-        return ", ".join(dict.fromkeys([row, *filter(None, parts)]))
+        stand_ins = [parts(self.run_table.loc[run, "label"])[2] for run in self.runs(plan, row)["run"]]
+        return ", ".join(dict.fromkeys([row, *filter(None, stand_ins)]))
 
     def stand_ins(self) -> list[str]:
         """Names of all rows with a stand-in."""
@@ -128,13 +129,14 @@ class Evaluation:
         """
         return self._spreads.get((setting, metric))
 
-    def seconds(self, row: str) -> float | None:
-        """Training time of a timed run, all tasks; None if one of them was not measured."""
+    def seconds(self, row: str) -> list[float]:
+        """Training times, all tasks, of the timed runs in which every task was measured."""
+        times = []
         for run in self.runs("compute", row)["run"]:
             seconds = self.frame[(self.frame["run"] == run) & (self.frame["metric"] == "seconds")]["value"]
             if len(seconds) and seconds.notna().all():
-                return float(seconds.sum())
-        return None
+                times.append(float(seconds.sum()))
+        return times
 
     @cached_property
     def texts(self) -> pd.DataFrame:
@@ -162,12 +164,6 @@ class Evaluation:
         if not {TASSO.label, SND.label} <= set(last["row"]):
             return by_row.iloc[:0]
         return (by_row.loc[SND.label] - by_row.loc[TASSO.label]).dropna(how="all").dropna(axis=1, how="all")
-
-
-def stand_in(label: str) -> str:
-    """What a run's label says after the method and its options: `GIFT (images 8), retrieved images`."""
-    found = re.fullmatch(r"[^,(]*(?:\(.*\))?(?:, (.*))?", label)
-    return (found[1] or "") if found else ""
 
 
 def record_file(runs: Path) -> Path:
@@ -209,7 +205,7 @@ def _check(evaluation: Evaluation, runs: Path) -> None:
     measured = evaluation.run_table.to_dict("index")
     for line in evaluation.index.itertuples():
         found, setup = measured[line.run], evaluation.record.setup
-        expected = {"benchmark": setup.benchmark, "sequence": line.sequence, "seed": line.seed}
+        expected = {"benchmark": setup.benchmark, "split": setup.split, "sequence": line.sequence, "seed": line.seed}
         for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():
             if found[key] != value:
                 raise ReportError(

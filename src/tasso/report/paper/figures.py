@@ -9,19 +9,18 @@ from pathlib import Path
 import pandas as pd
 
 from tasso.experiments.plans import MAIN, PLANS, SND, TASSO, Plan
-from tasso.report.figures.write import Figure, of_comparison, of_distances, of_run, save_figures
-from tasso.report.frame import compare, labels, run_table
+from tasso.report.figures.write import Figure, of_distances, of_run, save_figures, task_curves, trade_offs
+from tasso.report.frame import by_tasks, compare, run_table
+from tasso.report.looks import looks
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.templates import slug
 
 FOLDER = "figures"
-# The first two colours are for the methods that the paper's figures compare.
-ORDER = (TASSO, SND, *(row for row in MAIN if row not in (TASSO, SND)))
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure that belongs to a plan; the files are `name` with .png and .pdf in the folder of figures."""
+    """A figure that belongs to a plan; the files are `name` with .png, .pdf and .svg in the folder of figures."""
 
     plan: str
     name: str
@@ -33,7 +32,7 @@ def shown_runs(evaluation: Evaluation) -> pd.DataFrame:
 
     A timed run repeats another, so it would count a seed twice.
     """
-    rows = [evaluation.runs("main", row.label) for row in ORDER]
+    rows = [evaluation.runs("main", row.label) for row in MAIN]
     main = pd.concat(rows)
     if main.empty:
         plans = [plan.name for plan in PLANS.values() if not plan.tag]
@@ -41,7 +40,7 @@ def shown_runs(evaluation: Evaluation) -> pd.DataFrame:
         return evaluation.rows_of(list(dict.fromkeys(every["run"])))
     sequences = evaluation.record.sequences("main")
     runs = [run for sequence in sequences for run in main[main["sequence"] == sequence]["run"]]
-    names = {row.label: evaluation.name_of("main", row.label) for row in ORDER}
+    names = {row.label: evaluation.name_of("main", row.label) for row in MAIN}
     by_run = dict(zip(main["run"], main["row"].map(names), strict=True))
     frame = evaluation.rows_of(runs)
     return frame.assign(label=frame["run"].map(by_run))
@@ -54,36 +53,37 @@ def first_order(frame: pd.DataFrame) -> pd.DataFrame:
 
 def draw_figures(plans: Sequence[Plan], evaluation: Evaluation, out: Path) -> list[Drawn]:
     """Draw what these plans show into `figures`; a figure that belongs to two plans is drawn once."""
-    shown = shown_runs(evaluation)
-    colours = {label: number for number, label in enumerate(labels(shown))}
-    planned = [(plan.name, figure) for plan in plans for figure in _figures(plan, evaluation, shown, colours)]
-    once = {figure.name: figure for _, figure in planned}
-    written = {path.stem for path in save_figures(list(once.values()), out / FOLDER)}
-    return [Drawn(plan, figure.name, figure.caption) for plan, figure in planned if figure.name in written]
+    planned = [(plan.name, figure) for plan in plans for figure in _figures(plan, evaluation)]
+    save_figures(list({figure.name: figure for _, figure in planned}.values()), out / FOLDER)
+    return [Drawn(plan, figure.name, figure.caption) for plan, figure in planned]
 
 
-def _figures(plan: Plan, evaluation: Evaluation, shown: pd.DataFrame, colours: dict[str, int]) -> Iterator[Figure]:
+def _figures(plan: Plan, evaluation: Evaluation) -> Iterator[Figure]:
     if plan.name == "main" and len(evaluation.runs("main")):
-        # Of the first sequence: accuracies over it, the trade-off, and one matrix per method.
-        comparison = compare(shown)[0]
-        yield from of_comparison(comparison, slug(f"{comparison.benchmark} {comparison.order}"), colours)
-        for label in comparison.labels:
-            yield _matrix(comparison.of(label))
+        # The means over all sequences; accuracies over the first one, and one matrix per method.
+        shown = shown_runs(evaluation)
+        look, comparisons = looks(shown), compare(shown)
+        for orders in by_tasks(comparisons):
+            yield from trade_offs(orders, slug(f"{orders.benchmark} {orders.order}"), look)
+        yield from task_curves(comparisons[0], slug(f"{orders.benchmark} {comparisons[0].order}"), look)
+        for label in comparisons[0].labels:
+            yield from _matrix(comparisons[0].of(label))
     elif plan.name == "matrices":
         for run in evaluation.runs(plan.name, TASSO.label)["run"]:
-            yield _matrix(evaluation.rows_of([run]).assign(label=TASSO.label))
+            yield from _matrix(evaluation.rows_of([run]).assign(label=TASSO.label))
     elif plan.name == "alignment":
-        yield from _alignment(evaluation, colours)
+        yield from _alignment(evaluation)
 
 
-def _matrix(frame: pd.DataFrame) -> Figure:
+def _matrix(frame: pd.DataFrame) -> Iterator[Figure]:
     """The matrices of the first run."""
     run = run_table(frame).iloc[0]
-    name = f"matrix-{slug(run['label'])}-{slug(compare(frame)[0].order)}-{run['seed']}"
-    return of_run(frame[frame["run"] == run.name], name)
+    comparison = compare(frame)[0]
+    name = f"matrix-{slug(run['label'])}-{slug(comparison.order)}-{run['seed']}"
+    yield from of_run(comparison, str(run.name), name)
 
 
-def _alignment(evaluation: Evaluation, colours: dict[str, int]) -> Iterator[Figure]:
+def _alignment(evaluation: Evaluation) -> Iterator[Figure]:
     """TASSO against SnD after the last task of S1, with the seeds that both have."""
     seeds = set(evaluation.closer("images").index)
     runs = evaluation.texts[evaluation.texts["seed"].isin(seeds)].drop_duplicates("run")
@@ -93,7 +93,4 @@ def _alignment(evaluation: Evaluation, colours: dict[str, int]) -> Iterator[Figu
     frame = evaluation.rows_of([run for row in pair for run in runs[runs["row"] == row]["run"]])
     frame = frame.assign(label=frame["run"].map(dict(zip(runs["run"], runs["row"], strict=True))))
     (comparison,) = compare(frame)
-    own = {label: colours.get(label, number) for number, label in enumerate(pair)}
-    if own[pair[0]] == own[pair[1]]:
-        own = {label: number for number, label in enumerate(pair)}
-    yield from of_distances(comparison, pair, slug(f"{comparison.benchmark} {comparison.order}"), own)
+    yield from of_distances(comparison, pair, slug(f"{comparison.benchmark} {comparison.order}"), looks(frame))

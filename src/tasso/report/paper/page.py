@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from tasso.experiments.plans import Plan
 from tasso.report.frame import SETTINGS, Setting
+from tasso.report.paper.claims import CLAIMS
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables
-from tasso.report.paper.verdict import CLOSE, FAILS, HOLDS, UNTESTED, Outcome, Verdict
-from tasso.report.sections import Folded, Part, Section, Shown
+from tasso.report.paper.verdict import CLOSE, FAILS, FEW, HOLDS, UNTESTED, Outcome, Verdict
+from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import Table, count_of
 from tasso.report.templates import Markup, render
 
@@ -20,33 +21,52 @@ OUTCOMES: dict[Outcome, tuple[str, str, tuple[str, str]]] = {
     HOLDS: ("✓", "holds", ("holds", "hold")),
     FAILS: ("✗", "fails", ("does not hold", "do not hold")),
     CLOSE: ("≈", "close", ("is too close to tell", "are too close to tell")),
+    FEW: ("…", "untested", ("has not enough runs", "have not enough runs")),
     UNTESTED: ("–", "untested", ("is not tested", "are not tested")),
 }
 
 
+# What the plans behind claims are about, in the order of the page.
+THEMES = {
+    "TASSO against other methods": ("main", "seeds"),
+    "What its parts contribute": ("components", "whole-kd", "distances", "optimisation"),
+    "How much it depends on r, α and β": ("rank", "alpha", "beta"),
+    "Images and class texts": ("alignment",),
+    "Training time": ("compute",),
+    "What the paper leaves open": ("projector",),
+}
+PLAN_OF = {claim.key: claim.plan for claim in CLAIMS}
+
+
 def tally(found: Sequence[Verdict]) -> str:
     """How many claims have which outcome, in a sentence; open questions are not the paper's claims."""
-    counts = Counter(verdict.outcome for verdict in found if not verdict.question)
-    parts = [f"{counts[one]} {words[counts[one] != 1]}" for one, (*_, words) in OUTCOMES.items() if counts[one]]
+    claims = [verdict for verdict in found if not verdict.question]
+    parts = _counts(claims)
     listed = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"Of {sum(counts.values())} claims of the paper, {listed} on this benchmark."
+    return f"Of {len(claims)} claims of the paper, {listed} on this benchmark."
+
+
+def _counts(found: Sequence[Verdict]) -> list[str]:
+    counts = Counter(verdict.outcome for verdict in found)
+    return [f"{counts[one]} {words[counts[one] != 1]}" for one, (*_, words) in OUTCOMES.items() if counts[one]]
 
 
 def verdict_section(found: Sequence[Verdict], table: Table) -> Section:
-    """Each claim opens to the numbers behind it; those that are not tested are folded away."""
+    """Theme by theme; each claim opens to the numbers behind it. Those that are not tested are folded away."""
     tested = [verdict for verdict in found if verdict.outcome != UNTESTED]
     untested = [verdict for verdict in found if verdict.outcome == UNTESTED]
-    claims, questions = ([one for one in tested if one.question == asked] for asked in (False, True))
     words = (
-        "What the paper claims, judged by runs on the benchmark at hand. Leads are in percentage points, positive is "
-        "better. Each line opens to the numbers behind it; the guide says how they are judged."
+        f"{tally(found)} Judged by runs on the benchmark at hand. Leads are in percentage points, positive is better. "
+        "Each line opens to the numbers behind it; the guide says how they are judged."
     )
     parts: list[Part] = [words]
-    parts += [_claims(claims)] if claims else []
-    parts += [Markup("<h3>What the paper leaves open</h3>"), _claims(questions)] if questions else []
+    for theme, plans in THEMES.items():
+        claims = [verdict for verdict in tested if PLAN_OF[verdict.key] in plans]
+        if claims:
+            parts.append(Block([_claims(claims)], heading=theme, remark=", ".join(_counts(claims))))
     parts += [Folded(f"Not tested on this benchmark ({len(untested)})", [_claims(untested)])] if untested else []
     parts.append(Folded("The verdict as a table", [Shown("verdict", table)]))
-    return Section("verdict", "Verdict", parts)
+    return Section("verdict", "What the paper claims", parts, short="Claims")
 
 
 def tables_section(plans: Sequence[Plan], evaluation: Evaluation, tables: Mapping[str, Tables]) -> Section:

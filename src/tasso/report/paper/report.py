@@ -11,6 +11,7 @@ import pandas as pd
 
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.files import write_text
+from tasso.report.conclusion import conclude
 from tasso.report.formats import to_csv, to_latex, to_markdown
 from tasso.report.page import Gallery, write_page
 from tasso.report.paper.claims import verdicts
@@ -19,8 +20,9 @@ from tasso.report.paper.figures import FOLDER, Drawn, draw_figures, first_order,
 from tasso.report.paper.page import contradictions, tables_section, tally, verdict_section
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables, tables_of
-from tasso.report.paper.verdict import Verdict
+from tasso.report.paper.verdict import FEWEST_RUNS, Verdict
 from tasso.report.reader import ReportError
+from tasso.report.significance import FEWEST, LEVEL
 from tasso.report.tables import Cell, Column, Row, Table, count_of
 
 # What a page says first, from the table of the runs that it draws; "" where they are not enough to say it.
@@ -45,12 +47,12 @@ def write_evaluation(
     """Write the report of these plans to `out` and return the verdicts.
 
     `index.md` and `index.html` have everything; each table is also in `tables/` as CSV and LaTeX, each figure in
-    `figures/` as PNG and PDF; `verdict.md` and `verdict.json` have the claims alone. The verdict is from the runs of
-    all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
+    `figures/` as PNG, PDF and SVG; `verdict.md` and `verdict.json` have the claims alone. The verdict is from the
+    runs of all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
 
     Args:
         gallery: images for the page.
-        lead: what the page says first.
+        lead: what the page says first; without one it is worked out from the runs.
     """
     tables = {plan.name: tables_of(plan, evaluation) for plan in plans}
     found = verdicts(evaluation)
@@ -75,7 +77,7 @@ def write_evaluation(
         title=title,
         intro="\n\n".join(intro),
         gallery=gallery,
-        sentence=f"{lead(shown) if lead else ''} {tally(found)}".strip(),
+        sentence=(lead(shown) if lead else "") or (tally(found) if shown.empty else conclude(shown)),
         sections=[verdict_section(found, verdict_table(found)), tables_section(plans, evaluation, tables)],
         matrices_of=set(closely["run"]),
         distances_of=set(compared["run"]),
@@ -96,8 +98,12 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
         seeds = Cell(verdict.seeds or None, digits=0)
         rows.append(Row((Cell(claim), Cell(verdict.text), Cell(ours), Cell(paper), seeds)))
     names = ("Claim", "Outcome", "Deciding number, ours", f"The same, {PAPER}")
+    tests = sum(finding.p is not None for verdict in found for finding in verdict.numbers)
     notes = (
         "Leads are in percentage points; positive is better, whichever way the metric points.",
+        f"A test needs {FEWEST} pairs: sequences (means over their seeds), or seeds where there is one sequence. A "
+        f"claim without a test needs {FEWEST_RUNS} runs. Tests are one-sided sign-flip tests at {LEVEL:.0%}, corrected "
+        f"by Holm's method over all {tests} tests behind this table.",
         "The rule of each claim is in tasso.report.paper.claims, what it does in tasso.report.paper.rules.",
     )
     columns = (*(Column(name, numeric=False) for name in names), Column("Seeds"))
@@ -119,6 +125,7 @@ def verdict_json(found: Sequence[Verdict], evaluation: Evaluation) -> str:
     """The verdict for other programs."""
     document = {
         "benchmark": evaluation.record.setup.benchmark,
+        "split": evaluation.record.setup.split,
         "model": evaluation.model,
         "verdicts": [{**asdict(verdict), "text": verdict.text} for verdict in found],
     }
@@ -131,7 +138,8 @@ def introduction(evaluation: Evaluation) -> list[str]:
     runs = count_of(evaluation.frame["run"].nunique(), "finished run")
     lines = [
         f"{runs} on {evaluation.where}. Paper: {published().paper}. Numbers are ours unless a column or a title says "
-        f'"{PAPER}": those are printed in the paper, measured with its model on its data.'
+        f'"{PAPER}": those are printed in the paper, measured with its model on its data. Its authors chose '
+        "their options on the test images."
     ]
     settings = [f"Steps per task: {setup.common['steps']}."] if setup.common.get("steps") else []
     rates = {name: float(options["lr"]) for name, options in sorted(setup.by_method.items()) if "lr" in options}
@@ -167,6 +175,11 @@ def _index(
         for figure in figures:
             if figure.plan == plan.name:
                 file = f"{FOLDER}/{figure.name}"
-                lines += [f"![{figure.name}]({file}.png)", "", f"{figure.caption} [PDF]({file}.pdf)", ""]
+                lines += [
+                    f"![{figure.name}]({file}.png)",
+                    "",
+                    f"{figure.caption} [PDF]({file}.pdf) · [SVG]({file}.svg)",
+                    "",
+                ]
     lines += ["## Where the paper contradicts itself", "", *(f"- {sentence}" for sentence in contradictions())]
     return "\n".join(lines) + "\n"
