@@ -36,6 +36,12 @@ def no_such(what: str, name: object, known: Iterable[str]) -> str:
     return f"no {what} {name!r}.{did_you_mean(name, names)} There are: {', '.join(names)}"
 
 
+def unknown_key(key: object, known: Iterable[str]) -> str:
+    """`unknown key 'stpes'. Did you mean 'steps'? Known keys: …`"""
+    keys = list(known)
+    return f"unknown key {key!r}.{did_you_mean(key, keys)} Known keys: {', '.join(keys)}"
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """` Did you mean 'zscl'?`, or nothing if no known name is similar."""
     close = get_close_matches(str(name), known, n=1)

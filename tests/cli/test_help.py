@@ -15,6 +15,8 @@ from tasso.cli import COMMANDS, GROUPS, main, parse_run_config
 from tasso.cli.parser import Parser
 from tasso.config import alternatives
 from tasso.errors import ConfigError
+from tasso.experiments.sweep import read_grid
+from tasso.experiments.sweep.choose import read_rates
 
 # Options that differ in type, though they mean the same.
 ONE_OR_MANY = {"--config"}  # a run takes several files, a sweep one
@@ -131,6 +133,10 @@ def test_run_is_positional_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         ("run --tasks a=atlas:fod --reference atlas", "atlas has no task 'fod'. Did you mean 'food'?"),
         ("paper man --out x", "no plan 'man'. Did you mean 'main'?"),
         ("data prepare oxfrod-pets --root x", "no data set 'oxfrod-pets'. Did you mean 'oxford-pets'?"),
+        ("sweep --out x --set stpes=3", "unknown key 'stpes'. Did you mean 'steps'?"),
+        ("sweep --out x --set method.rnk=3", "none of tasso has such an option. Did you mean 'method.rank'?"),
+        ("sweep --out x --chose mtil", "no option --chose. Did you mean '--choose'?"),
+        ("eval --model ViT-B-61", "open_clip knows no model 'ViT-B-61'. Did you mean 'ViT-B-16'?"),
         ("eval --run x", "no option --run: it is tasso eval [RUN] [options]"),
         ("run --overwrite true", "--overwrite: takes no value. Its opposite is --no-overwrite"),
         ("run --no-check-counts=false", "--no-check-counts: takes no value. Its opposite is --check-counts"),
@@ -150,6 +156,16 @@ def test_unknown_keys_of_a_file_have_a_suggestion(tmp_path: Path) -> None:
     file.write_text("stpes: 3\n")
     with pytest.raises(ConfigError, match=r"unknown key 'stpes'\. Did you mean 'steps'\?"):
         parse_run_config("tasso run", ["--config", str(file)])
+
+
+def test_unknown_keys_and_methods_of_the_files_of_a_sweep_have_a_suggestion(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("seqences: S1\n")
+    with pytest.raises(ConfigError, match=r"unknown key 'seqences'\. Did you mean 'sequences'\?"):
+        read_grid(file)
+    file.write_text("zcsl: 1e-4\n")
+    with pytest.raises(ConfigError, match=r"no method 'zcsl'\. Did you mean 'zscl'\?"):
+        read_rates(file)
 
 
 def test_flags() -> None:

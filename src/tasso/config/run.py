@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from tasso.config.fields import check_options, coerce, option, require
 from tasso.config.task_specs import parse_tasks
-from tasso.errors import ConfigError, did_you_mean
+from tasso.errors import ConfigError, unknown_key
 
 Protocol = Literal["code", "paper"]
 EvaluatedSplit = Literal["val", "test"]  # images that accuracies are measured on
@@ -253,8 +253,7 @@ def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunCon
     """A RunConfig from plain values; errors name the place and the key."""
     names = [f.name for f in dataclasses.fields(RunConfig)]
     if unknown := sorted(set(values) - set(names), key=str):
-        close = did_you_mean(unknown[0], names)
-        raise ConfigError(f"{where}: unknown key {unknown[0]!r}.{close} Known keys: {', '.join(names)}")
+        raise ConfigError(f"{where}: {unknown_key(unknown[0], names)}")
     hints = typing.get_type_hints(RunConfig)
     if isinstance(values.get("method"), str):  # `method: tasso` reads better than `method: {name: tasso}`
         values = {**values, "method": {"name": values["method"]}}

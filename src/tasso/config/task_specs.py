@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, unknown_key
 from tasso.files import read_yaml
 
 TaskSpec = dict[str, Any]
@@ -101,7 +101,7 @@ def _place(name: Any, value: Any, base: Path) -> TaskSpec:
         raise ConfigError(f"tasks: {name}: expected a place, or a mapping with 'from', not {value!r}")
     place: TaskSpec = {"name": name, **{key: v for key, v in value.items() if key != "name" and v is not None}}
     if unknown := sorted(set(place) - set(KEYS), key=str):
-        raise ConfigError(f"tasks: {name}: unknown key {unknown[0]!r}. Keys: {', '.join(KEYS[1:])}")
+        raise ConfigError(f"tasks: {name}: {unknown_key(unknown[0], KEYS[1:])}")
     for key in ("from", *FILES, "subset"):
         if key not in place and key != "from":
             continue

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tasso.config.paths import LOCAL
 from tasso.data.images.transforms import Preprocess
-from tasso.errors import ModelError
+from tasso.errors import ModelError, did_you_mean
 from tasso.files import parse_json
 from tasso.models.clip import Clip, ModelSpec, check_finite
 
@@ -48,7 +48,8 @@ def architecture_of(model: str) -> dict[str, Any]:
         return _read_config(folder)
     config = open_clip.get_model_config(model)
     if config is None:
-        raise ModelError(f"model: open_clip knows no model {model!r}; open_clip.list_models() lists them")
+        close = did_you_mean(model, open_clip.list_models())
+        raise ModelError(f"model: open_clip knows no model {model!r}.{close} open_clip.list_models() lists them")
     return dict(config)
 
 

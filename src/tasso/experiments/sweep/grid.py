@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.config import RunConfig, options_of
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, did_you_mean, unknown_key
 from tasso.experiments.sweep.jobs import AXES, Job, distinct
 from tasso.files import parse_yaml, read_yaml
 from tasso.training.identity import METHOD
@@ -43,9 +43,11 @@ class Grid:
         for name in self.by_method:
             if name not in self.methods:
                 raise ConfigError(f"for: {name} is not among the methods of this sweep ({', '.join(self.methods)})")
+        known = [f"{METHOD}{option}" for name in self.methods for option in options_of(find_method(name))]
         for key in (*self.common, *self.overrides):
-            if key.startswith(METHOD) and not any(has_option(name, key) for name in self.methods):
-                raise ConfigError(f"{key}: none of {', '.join(self.methods)} has such an option")
+            if key.startswith(METHOD) and key not in known:
+                close = did_you_mean(key, known)
+                raise ConfigError(f"{key}: none of {', '.join(self.methods)} has such an option.{close}")
         for key in itertools.chain(self.common, self.overrides, *self.by_method.values()):
             if key in AXES:
                 raise ConfigError(f"{key}: in a sweep these are {AXES[key]}")
@@ -141,8 +143,7 @@ def read_grid(path: Path) -> dict[str, Any]:
         if key in AXES:
             raise ConfigError(f"{path}: {key}: in a sweep these are {AXES[key]}")
         if key not in options and not key.startswith(METHOD):
-            keys = ", ".join(["methods", "sequences", "seeds", "set", "for", *options])
-            raise ConfigError(f"{path}: unknown key {key!r}. Known keys: {keys}")
+            raise ConfigError(f"{path}: {unknown_key(key, [*AXES.values(), 'set', 'for', *options])}")
     return found
 
 
