@@ -1,21 +1,18 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. Each builds .venv when it is missing.
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Each installs what it needs into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
+export PYTHON
 
 .PHONY: install demo check test lint docs clean
 
-install: $(READY)
+install: .venv/.base
 
-# Rebuilt only when what is to be installed has changed.
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tasso needs Python 3.11 or newer (PYTHON=...)"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (a few minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
+# One file per level that is installed: tasso alone, tasso[dev], tasso[docs]. Each has the base, too.
+.venv/.base .venv/.dev .venv/.docs: pyproject.toml constraints.txt tools/install.sh
+	@tools/install.sh $(filter-out base,$(@:.venv/.%=%))
+	@touch .venv/.base $@
 
-demo: $(READY)
+demo: .venv/.base
 	@$(BIN)/tasso demo
 
 # The inner loop: everything but the tests marked as slow.
@@ -26,13 +23,13 @@ check: lint
 test: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-lint: $(READY)
+lint: .venv/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
 # Read it from files: site/index.html.
-docs: $(READY)
+docs: .venv/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 

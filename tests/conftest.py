@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from tasso.data.catalogue import MTIL_MINI
+from tasso.data.images import OneSizePixels, Preprocess, thread_pool
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
 
@@ -119,6 +120,17 @@ def quick(tiny_model: str, mini_root: Path, tmp_path: Path) -> dict[str, object]
         "sequence": "dtd,eurosat", "steps": 4, "batch_size": 8, "reference_batch_size": 8, "lr": 1e-3,
         "method": {"name": "tasso", "rank": 6}, "device": "cpu", "out": str(tmp_path / "run"),
     }  # fmt: skip
+
+
+def in_memory(stack: torch.Tensor, preprocess: Preprocess) -> OneSizePixels:
+    """Images `(N, 3, H, W)` uint8 as the pixels of a set in memory."""
+    count, channels, height, width = stack.shape
+    images = stack.numpy()
+    pixels = OneSizePixels(
+        (count, channels, height, width), lambda index: images[index], preprocess, stack.device, thread_pool(1)
+    )
+    pixels.load(lambda: True)
+    return pixels
 
 
 def few_images(**more: str) -> dict[str, str]:

@@ -61,6 +61,8 @@ def prepared(case: Bad, world: Path, place: Path) -> Path:
             (place / name).symlink_to(world / name)
         else:
             shutil.copytree(world / name.split("=")[-1], place / name.split("=")[0], symlinks=True)
+    for config in place.glob("*/config.yaml"):  # runs record absolute paths
+        config.write_text(config.read_text(encoding="utf-8").replace(str(world), str(place)), encoding="utf-8")
     case.make(place)
     return place
 

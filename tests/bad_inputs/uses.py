@@ -125,7 +125,7 @@ CASES = [
     use("extend-option", "another learning rate", r"lr", "extend", "run", "--tasks", "birds=birds", "--lr", "1", needs=(*ALL, "birds")),
     use("extend-model-gone", "a run whose last checkpoint was removed", r"02-eurosat\.safetensors is missing", *EXTEND, "birds=birds",
         make=lambda p: (p / "run/checkpoints/02-eurosat.safetensors").unlink(), needs=(*ALL, "birds")),
-    use("extend-data-gone", "a run whose data were removed", r"data_root: no such folder: nowhere", *EXTEND, "birds=birds", "--data-root", "nowhere", needs=(*ALL, "birds")),
+    use("extend-data-gone", "a run whose data were removed", r"data_root: no such folder: .*nowhere", *EXTEND, "birds=birds", "--data-root", "nowhere", needs=(*ALL, "birds")),
     use("extend-images", "new images that do not exist", r"birds.*no such file or folder", *EXTEND, "birds=nowhere"),
     use("report-nowhere", "a folder that does not exist", r"nowhere: no such folder", "report", "nowhere"),
     use("report-empty", "a folder without runs", r"data/results\.json: not found", "report", "data"),

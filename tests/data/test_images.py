@@ -14,7 +14,8 @@ from PIL import Image
 from torchvision.transforms import v2
 from torchvision.transforms.functional import InterpolationMode
 
-from tasso.data.images import DecodedPixels, InMemoryPixels, Preprocess, Stream, load_pixels, thread_pool
+from conftest import in_memory
+from tasso.data.images import DecodedPixels, OneSizePixels, PixelCache, Preprocess, Stream, thread_pool
 from tasso.data.images.decode import CorruptImageError, decode, to_rgb
 from tasso.data.images.transforms import (
     CROP_AREA,
@@ -92,7 +93,7 @@ def test_evaluation_view_equals_torchvision_on_pillow(height: int, width: int, s
 def test_the_two_kinds_of_pixels_agree_on_training_views() -> None:
     images: list[Array | bytes] = [photo(40, 56, seed) for seed in range(6)]
     preprocess = Preprocess(32, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
-    stacked = InMemoryPixels(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2), preprocess)  # type: ignore[arg-type]
+    stacked = in_memory(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2), preprocess)  # type: ignore[arg-type]
     stored = DecodedPixels(image_set(images), preprocess, CPU, thread_pool(2))
     indices, draws = np.array([4, 0, 2]), crop_draws(np.random.default_rng(5), 3)
     difference = (stacked.train_view(indices, draws) - stored.train_view(indices, draws)).abs() * 0.27 * 255
@@ -128,7 +129,7 @@ def test_crop_statistics_equal_torchvisions() -> None:
 
 def stream(count: int, batch: int, seed: tuple[int, ...] = (1, 2), name: str = "task") -> Stream:
     stack = torch.zeros(count, 3, 8, 8, dtype=torch.uint8)
-    pixels = InMemoryPixels(stack, Preprocess(8, (0, 0, 0), (1, 1, 1)))
+    pixels = in_memory(stack, Preprocess(8, (0, 0, 0), (1, 1, 1)))
     return Stream(name, pixels, np.arange(count) % 3, batch, seed, CPU)
 
 
@@ -164,7 +165,7 @@ def test_labels_follow_their_images() -> None:
 def test_stored_images_are_read_ahead_and_come_in_order() -> None:
     images: list[Array | bytes] = [photo(20 + i, 30, i) for i in range(9)]
     preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
-    pixels = load_pixels(image_set(images), preprocess, CPU, thread_pool(2), 1.0)
+    pixels = PixelCache(preprocess, CPU, thread_pool(2), 1.0).pixels(image_set(images), "photos")
     assert isinstance(pixels, DecodedPixels)  # sizes differ, so they cannot be stacked
     s = Stream("task", pixels, np.arange(9), 4, (7,), CPU)
     ahead = [s.batch(step) for step in range(4)]
@@ -177,14 +178,16 @@ def test_stored_images_are_read_ahead_and_come_in_order() -> None:
 def test_memory_limit_decides_where_images_live() -> None:
     images: list[Array | bytes] = [photo(16, 16, i) for i in range(5)]
     preprocess = Preprocess(16, (0, 0, 0), (1, 1, 1))
-    for limit, kind in ((1.0, InMemoryPixels), (1e-9, DecodedPixels)):
-        assert isinstance(load_pixels(image_set(images), preprocess, CPU, thread_pool(1), limit), kind)
+    for limit, fits in ((1.0, True), (1e-9, False)):
+        pixels = PixelCache(preprocess, CPU, thread_pool(1), limit).pixels(image_set(images), "photos")
+        assert isinstance(pixels, OneSizePixels)
+        assert (pixels.stack is not None) == fits
 
 
 def test_unreadable_image_is_named() -> None:
     images: list[Array | bytes] = [photo(16, 16), b"not an image"]
     with pytest.raises(DataError, match="image 1: not a readable image"):
-        load_pixels(image_set(images), Preprocess(16, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
+        PixelCache(Preprocess(16, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0).pixels(image_set(images), "photos")
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"])
@@ -224,6 +227,7 @@ def test_modes_of_unknown_range_are_refused_by_name(mode: str) -> None:
 
 
 def test_one_pixel_is_an_image() -> None:
-    pixels = load_pixels(image_set([photo(1, 1)]), Preprocess(8, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
+    cache = PixelCache(Preprocess(8, (0, 0, 0), (1, 1, 1)), CPU, thread_pool(1), 1.0)
+    pixels = cache.pixels(image_set([photo(1, 1)]), "photos")
     assert pixels.eval_view(np.array([0])).shape == (1, 3, 8, 8)
     assert bool(torch.isfinite(pixels.train_view(np.array([0]), crop_draws(np.random.default_rng(0), 1))).all())

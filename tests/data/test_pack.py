@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from test_images import ArraySource, photo
 
 import tasso
-from conftest import draw, write_data_set
+from conftest import draw, in_memory, write_data_set
 from method_runs import learner_for
 from tasso.cli import main
 from tasso.config import from_dict
@@ -33,12 +33,12 @@ from tasso.data import load_sequence
 from tasso.data.annotated import FolderSource, ZipSource
 from tasso.data.images import (
     DecodedPixels,
-    InMemoryPixels,
+    OneSizePixels,
     PackedPixels,
     Packs,
+    PixelCache,
     Preprocess,
     Stream,
-    load_pixels,
     packing,
     thread_pool,
 )
@@ -120,7 +120,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_views_equal_those_of_images_in_memory(size: int, tmp_path: Path) -> None:
     preprocess = Preprocess(size, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28))
     images = photos([(56, 72)] * 20)  # more than a CPU looks at at once
-    stacked = InMemoryPixels(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), preprocess)
+    stacked = in_memory(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), preprocess)
     pixels = packed(as_set(images), tmp_path, preprocess)
     indices, draws = np.random.default_rng(1).permutation(20), crop_draws(np.random.default_rng(2), 20)
     ours, theirs = pixels.train_view(indices, draws), stacked.train_view(indices, draws)
@@ -147,7 +147,7 @@ def test_an_image_looks_the_same_in_any_company(interpolation: Interpolation, mo
     places, draws = np.arange(len(images)), crop_draws(np.random.default_rng(4), len(images))
     train, evaluation = pixels.train_view(places, draws), pixels.eval_view(places)
     for place, image in enumerate(images):
-        alone = InMemoryPixels(torch.from_numpy(image).permute(2, 0, 1)[None].contiguous(), preprocess)
+        alone = in_memory(torch.from_numpy(image).permute(2, 0, 1)[None].contiguous(), preprocess)
         torch.testing.assert_close(train[place], alone.train_view(np.array([0]), draws[[place]])[0], atol=1e-5, rtol=0)
         torch.testing.assert_close(evaluation[place], alone.eval_view(np.array([0]))[0], atol=1e-5, rtol=0)
 
@@ -275,16 +275,24 @@ def test_one_size_that_fits_goes_into_memory_and_the_rest_stays_packed(tmp_path:
     for name, images in (("same", same), ("larger", larger)):
         packs.add(images, name, may_skip=False)
     arrays(same).read_keys.clear()
-    stacked = load_pixels(same, preprocess, CPU, POOL, 1.0, packs=packs)
-    assert isinstance(stacked, InMemoryPixels)
+    cache, without_memory = (PixelCache(preprocess, CPU, POOL, limit, packs) for limit in (1.0, 0.0))
+    stacked, read = cache.pixels(same, "same"), without_memory.pixels(same, "same")
     assert not arrays(same).read_keys, "decoded again"
-    plain = load_pixels(same, preprocess, CPU, POOL, 1.0)
-    assert isinstance(plain, InMemoryPixels)
+    plain = PixelCache(preprocess, CPU, POOL, 1.0).pixels(same, "same")
+    assert isinstance(stacked, OneSizePixels)
+    assert isinstance(read, OneSizePixels)
+    assert isinstance(plain, OneSizePixels)
+    assert stacked.stack is not None
+    assert plain.stack is not None
+    assert read.stack is None
     assert torch.equal(stacked.stack, plain.stack)
-    assert isinstance(load_pixels(same, preprocess, CPU, POOL, 0.0, packs=packs), PackedPixels)
-    assert isinstance(load_pixels(larger, preprocess, CPU, POOL, 1.0, packs=packs), PackedPixels)  # they were shrunk
-    stranger = as_set(photos([(20, 30)] * 2))
-    assert isinstance(load_pixels(stranger, preprocess, CPU, POOL, 0.0, packs=packs), DecodedPixels)
+    draws = crop_draws(np.random.default_rng(0), 3)
+    for pixels in (read, plain):
+        assert torch.equal(pixels.eval_view(np.arange(3)), stacked.eval_view(np.arange(3)))
+        assert torch.equal(pixels.train_view(np.arange(3), draws), stacked.train_view(np.arange(3), draws))
+    assert isinstance(cache.pixels(larger, "larger"), PackedPixels)  # they were shrunk
+    stranger = as_set(photos([(20, 30), (30, 20)]))
+    assert isinstance(cache.pixels(stranger, "stranger"), DecodedPixels)
 
 
 def test_parts_of_packed_sets_are_found_also_when_joined(tmp_path: Path) -> None:
@@ -592,7 +600,7 @@ def test_a_corrupt_image_is_an_error_that_names_it(tmp_path: Path) -> None:
     images = with_bad_images()
     with pytest.raises(DataError, match=r"drawn: image 1: not a readable image: .*--corrupt skip"):
         packs_in(tmp_path).add(images, "drawn", may_skip=True)
-    with pytest.raises(DataError, match=r"image 1: .* a test image is never left out"):
+    with pytest.raises(DataError, match=r"image 1: .* an image to evaluate on is never left out"):
         packs_in(tmp_path, skip=True).add(images, "drawn", may_skip=False)
     assert not (the_pack(tmp_path) / "index.json").exists()
 

@@ -474,7 +474,9 @@ def test_changed_data_are_noticed(own: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the data of task 'pets' have changed: 3 classes, 12 training and 3 test.*now"):
         learn(from_dict(own))
     first.unlink()
-    with pytest.raises(RunError, match=r"'pets' have changed: as many images .* but other files, labels or"):
+    with pytest.raises(
+        RunError, match=r"'pets' have changed: as many images .* but other files, labels, class names or prompts"
+    ):
         learn(from_dict(own))
     added.rename(first)
     [reference, *_] = sorted((tmp_path / "land").rglob("*.png"))

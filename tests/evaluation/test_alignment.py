@@ -82,7 +82,7 @@ def test_a_run_stores_distances_of_the_first_and_the_last_model(quick: dict[str,
         assert [len(part["prototypes"]) for part in found[stage]] == [3, 3]
     assert found["zero_shot"] != found["last"]
     assert all(len(line) < 4000 for line in folder.results_file.read_text().splitlines())
-    assert len(folder.results_file.read_text().splitlines()) < 160
+    assert len(folder.results_file.read_text().splitlines()) < 170
 
 
 @pytest.mark.slow

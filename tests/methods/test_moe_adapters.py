@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from torchvision.models import alexnet
 
 import tasso
-from conftest import TINY_CONFIG
+from conftest import TINY_CONFIG, in_memory
 from method_runs import copied, learner_for, same
 from tasso.config import from_dict
-from tasso.data.images import InMemoryPixels
 from tasso.errors import ConfigError, ModelError, RunError
 from tasso.methods import RunInfo, TaskInfo, build_method, moe_adapters
 from tasso.methods.moe import adapters as adapters_module
@@ -721,7 +720,7 @@ def test_drawing_an_auto_encoder_leaves_the_global_generator_alone() -> None:
 
 
 def test_features_are_read_once_or_when_wanted(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = InMemoryPixels(
+    pixels = in_memory(
         torch.randint(0, 256, (9, 3, 16, 16), dtype=torch.uint8, generator=generator(0)), tiny_clip.preprocess
     )
     indices = np.array([[7, 2], [2, 5]])

@@ -344,9 +344,9 @@ def test_icarl_nearest_mean() -> None:
     case = load("icarl")
     method, task = icarl_after_a_task(case, case["order"].numel())
     assert_close(method.memory_of(0).means, case["class_means"], "class means")
-    inference = method.inference([task.class_names])
+    inference = method.inference({task.name: task.class_names})
     queries = inference.embed_all(RowPixels(case["queries"]))  # type: ignore[arg-type]
-    scores = inference.scores(Embedded(queries.features), [task.class_names], ("{}",))
+    scores = inference.scores(Embedded(queries.features), [task.class_names], ("{}",), [task.name])
     assert torch.equal(scores.argmax(-1), case["decisions"])
     # Of unit vectors, −‖q − μ‖² = 2⟨q, μ⟩ − 2; here the best score of a row is that of the texts.
     best = case["scores"].max(-1, keepdim=True).values

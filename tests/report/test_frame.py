@@ -11,10 +11,12 @@ import pytest
 
 from run_results import TASKS, results
 from runs_on_disk import alignment
-from tasso.report.frame import accuracies, compare, costs, distances, metrics, run_table
+from tasso.report.formats import to_text
+from tasso.report.frame import accuracies, compare, costs, distances, metrics, run_table, several_orders
 from tasso.report.reader import ReportError
 from tasso.report.results import read_runs
 from tasso.report.study import read_study, write_study
+from tasso.report.tables import combined_table, matrix_table, summary_table
 
 
 def write(folder: Path, content: object) -> Path:
@@ -75,6 +77,39 @@ def test_a_study_gives_the_table_back(frame: pd.DataFrame, tmp_path: Path, endin
     pd.testing.assert_frame_equal(again.drop(columns="run"), frame.drop(columns="run"))
     before = file.read_bytes()
     assert write_study(again, file).read_bytes() == before
+
+
+def test_runs_of_different_splits_are_never_compared(tmp_path: Path) -> None:
+    for seed, split in ((1, "val"), (2, "test"), (3, None)):
+        write(tmp_path / f"run{seed}", results("TASSO", seed, sequence="S1") | ({"split": split} if split else {}))
+    write(tmp_path / "run4", results("TASSO", 4, tasks=TASKS[::-1], sequence="S2", split="test"))
+    frame = read_runs(tmp_path)
+    val, test, other = compare(frame)
+    assert [len(one.runs) for one in (val, test, other)] == [1, 2, 1], "without a split it is the test images"
+    assert val.name == "atlas (validation images), nano, order S1"
+    [orders] = several_orders([val, test, other])
+    assert orders.comparisons == (test, other), "nor are their means taken over orders"
+    titles = [summary_table(frame[frame["split"] == split], "mtil").title for split in ("val", "test")]
+    assert titles == ["MTIL on atlas (validation images), nano, order S1", "MTIL on atlas, nano"]
+    assert "validation images" in matrix_table(val.frame, "mtil").title
+    assert "atlas (validation images)" in to_text(summary_table(frame, "mtil"))
+    with pytest.raises(ReportError, match="one benchmark, model and order"):
+        combined_table(pd.concat([val.frame, test.frame]))
+
+
+def test_splits_of_results_and_studies_are_checked(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", results(split="train"))
+    with pytest.raises(ReportError, match="split: expected test or val, found 'train'"):
+        read_runs(run)
+    write(tmp_path / "other", results(split="val"))
+    file = write_study(read_runs(tmp_path / "other"), tmp_path / "study.csv")
+    assert set(read_study(file)["split"]) == {"val"}
+    table = pd.read_csv(file)
+    table.drop(columns="split").to_csv(file, index=False)
+    assert set(read_study(file)["split"]) == {"test"}, "studies of earlier versions have no such column"
+    table.assign(split="train").to_csv(file, index=False)
+    with pytest.raises(ReportError, match="line 2: split: cannot read 'train'"):
+        read_study(file)
 
 
 def test_bad_studies_name_the_file_and_what_is_wrong(frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from run_results import TASKS, results
 from runs_on_disk import several, write_runs
 from tasso.report import order_table, paired_test, sign_flip_p, summary_table, to_csv, to_latex, to_markdown, to_text
 from tasso.report.frame import compare, several_orders
-from tasso.report.significance import FEWEST, LEVEL, MOST_EXACT
+from tasso.report.significance import FEWEST, LEVEL, MOST_EXACT, holm, paired_differences
 
 differences = st.lists(st.integers(-50, 50).map(lambda number: number / 10), min_size=1, max_size=9)
 
@@ -65,6 +65,28 @@ def test_behind_on_the_pairs_is_never_marked(tmp_path: Path) -> None:
     table = summary_table(write_runs(tmp_path, contents), "mtil")
     assert table.rows[1].cells[5].best
     assert not any(cell.significant for row in table.rows for cell in row.cells)
+
+
+def test_holm() -> None:
+    assert holm([]) == []
+    assert holm([0.03]) == [0.03]
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.4, 0.6, 0.01, 0.01]) == pytest.approx([0.8, 0.8, 0.04, 0.04]), "ties alike, never above 1"
+
+
+@settings(deadline=None)
+@given(differences)
+def test_one_side_is_half_of_both(values: list[float]) -> None:
+    both = sign_flip_p(values)
+    assert sign_flip_p(values, one_sided=True) == (1.0 if abs(sum(values)) < 1e-9 else both / 2)
+
+
+def test_pairs_of_several_orders_are_their_means() -> None:
+    first = {("S1", 1): 3.0, ("S1", 2): 5.0, ("S2", 1): 1.0, ("S3", 1): 9.0}
+    second = {("S1", 1): 2.0, ("S1", 2): 5.5, ("S2", 1): 0.0}
+    assert paired_differences(first, second) == ("order", [0.25, 1.0])
+    del second["S2", 1]
+    assert paired_differences(first, second) == ("seed", [1.0, -0.5])
 
 
 def test_known_cases() -> None:
@@ -135,18 +157,18 @@ def test_no_difference_is_no_discovery(tmp_path: Path) -> None:
 
 
 def test_orders_pair_the_same_order_and_seed(tmp_path: Path) -> None:
-    contents = several(seeds=2, orders=3)
+    contents = several(seeds=2, orders=7)
     runs = write_runs(tmp_path, [*contents, results("lonely", 1, tasks=list(TASKS), sequence="S1")])
     (orders,) = several_orders(compare(runs))
     table = order_table(orders, "mtil", "accuracy")
-    assert [column.name for column in table.columns] == ["Method", "S1", "S2", "S3", "Mean"]
+    assert [column.name for column in table.columns] == ["Method", *(f"S{k}" for k in range(1, 8)), "Mean"]
     by_name = {row.label: row.cells for row in table.rows}
     for label in ("TASSO", "SnD"):
         mine = [content["mtil"]["metrics"]["accuracy"] for content in contents if content["label"] == label]
-        assert by_name[label][-1].value == pytest.approx(sum(mine) / 6)
-    assert by_name["TASSO"][-1].p == 2 / 2**6
+        assert by_name[label][-1].value == pytest.approx(sum(mine) / 14)
+    assert by_name["TASSO"][-1].p == 2 / 2**7, "a pair is an order: runs of one order are not independent"
     assert by_name["TASSO"][-1].significant
     assert by_name["lonely"][-1].value is None
     assert any("No mean, because a finished run of an order is missing: lonely." in note for note in table.notes)
-    assert any("mean: TASSO against SnD, 6 pairs, p = 0.031 †" in note for note in table.notes)
+    assert any("mean: TASSO against SnD, 7 pairs, p = 0.016 †" in note for note in table.notes)
     assert not several_orders(compare(runs[runs["sequence"] == "S1"]))

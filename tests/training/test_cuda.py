@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
-from method_runs import learn_first_task, learner_for, options_for
+from method_runs import learn_first_task, learner_for, options_for, same
 from tasso.config import from_dict
+from tasso.data.images import OneSizePixels
+from tasso.data.images.transforms import crop_draws
 from tasso.errors import RunError
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
@@ -47,6 +51,39 @@ def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
         out = f"{on_gpu['out']}-{len(more)}"
         results = learn(from_dict({**on_gpu, **more, "method": options_for(name), "out": out}))
         assert results["finished"]
+
+
+def test_images_have_the_same_bits_on_the_gpu_and_read_when_needed(on_gpu: dict[str, Any]) -> None:
+    indices, draws = np.array([7, 2, 2, 30]), crop_draws(np.random.default_rng(0), 4)
+    views = []
+    for gib in (8.0, 0.0):
+        learner = learner_for(on_gpu, cache_gib=gib)
+        pixels = learner.data.pixels(learner.sequence.tasks[0].train, "train")
+        assert isinstance(pixels, OneSizePixels)
+        assert (pixels.stack is not None and pixels.stack.is_cuda) == (gib > 0)
+        views.append((pixels.train_view(indices, draws), pixels.eval_view(indices)))
+    assert all(torch.equal(kept, read) for kept, read in zip(*views, strict=True))
+
+
+NEAREST_MEAN = {"name": "icarl", "memory": 20, "classifier": "nearest-mean"}
+
+
+@pytest.mark.parametrize("method", [*map(options_for, sorted(METHODS)), NEAREST_MEAN], ids=str)
+@pytest.mark.parametrize("recorded", [False, True], ids=["eager", "graph"])
+def test_two_runs_of_one_seed_end_with_the_same_bits(
+    on_gpu: dict[str, Any], method: dict[str, Any], recorded: bool
+) -> None:
+    """Two tasks, with what a method keeps after a task: experts, selector, memory, means."""
+    runs = []
+    for number in range(2):
+        out = Path(f"{on_gpu['out']}-{number}")
+        results = learn(from_dict({**on_gpu, "method": method, "cuda_graphs": recorded, "out": str(out)}))
+        tensors = {file.name: load_file(file) for file in sorted((out / "checkpoints").iterdir())}
+        runs.append(({key: results[key] for key in ("mtil", "mcil", "alignment")}, tensors))
+    assert runs[0][0] == runs[1][0]
+    assert runs[0][1].keys() == runs[1][1].keys() != set()
+    for name, tensors in runs[0][1].items():
+        assert same(tensors, runs[1][1][name]), name
 
 
 def test_projector_from_texts_is_recorded_like_any_other(on_gpu: dict[str, Any]) -> None:

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import in_memory
 from method_runs import REPEATABLE, copied, learner_for, options_for, same
 from tasso.config import from_dict
-from tasso.data.images import InMemoryPixels, Stream
+from tasso.data.images import Stream
 from tasso.errors import ConfigError
 from tasso.methods import METHODS, Batch, Group, Method, TaskInfo
 from tasso.methods.base import Towers
@@ -117,7 +118,7 @@ def authors_schedule(count: int, steps: int, warmup: int) -> list[float]:
 def test_steps_are_those_of_adamw(tiny_clip: Clip, warmup: int) -> None:
     """Cosine, warm-up, both betas, decoupled weight decay, and a group's own values."""
     plan = Plan(steps=4, lr=0.1, weight_decay=0.3, betas=(0.8, 0.95), warmup=warmup)
-    pixels = InMemoryPixels(torch.zeros(4, 3, 16, 16, dtype=torch.uint8), tiny_clip.preprocess)
+    pixels = in_memory(torch.zeros(4, 3, 16, 16, dtype=torch.uint8), tiny_clip.preprocess)
     stream = Stream("task", pixels, np.zeros(4, np.int64), 2, (0,), torch.device("cpu"))
     method = Bowl()
     method.begin_task(TaskInfo(0, "bowl", (), (), 0))
@@ -239,7 +240,7 @@ def test_reference_images_are_cropped_anew_in_every_step(quick: dict[str, Any]) 
 
 def test_crops_are_drawn_anew_in_every_step(tiny_clip: Clip) -> None:
     image = torch.arange(3 * 16 * 16, dtype=torch.int64).remainder(251).to(torch.uint8).view(1, 3, 16, 16)
-    copies = InMemoryPixels(image.repeat(8, 1, 1, 1), tiny_clip.preprocess)
+    copies = in_memory(image.repeat(8, 1, 1, 1), tiny_clip.preprocess)
     stream = Stream("reference", copies, np.zeros(8, np.int64), 8, (0,), torch.device("cpu"))
     assert not torch.equal(stream.batch(0).pixels, stream.batch(1).pixels)
 

@@ -58,6 +58,30 @@ def tasso() -> Sheet:
     return sheet
 
 
+def tasso_both() -> Sheet:
+    """What goes through the two towers, and what it is compared with."""
+    sheet = Sheet("tasso-both", 720, 300)
+    rows = ((70.0, "image tower", "images of the task", "reference images"),
+            (200.0, "text tower", "class prompts of the task", "anchor prompts"))  # fmt: skip
+    for top, tower, learned, held in rows:
+        for shift, words, colour in ((0, learned, "ink"), (44, held, "teacher")):
+            sheet.box((16, top + shift - 16), (190, 34))
+            sheet.text((111, top + shift + 6), words, colour, 14, "middle")
+            sheet.line([(210, top + shift), (262, top + 22)], "soft", 1.4, arrow=True)
+        sheet.box((268, top - 8), (120, 60), "student", opacity=0.16)
+        sheet.text((328, top + 27), tower, "student", 15, "middle", bold=True)
+        sheet.line([(392, top + 34), (446, top + 44)], "teacher", 1.6, arrow=True)
+        sheet.box((452, top + 28), (252, 34))
+        sheet.text((578, top + 50), "angles to the model before the task", "teacher", 14, "middle")
+    for start, end in (((392.0, 84.0), (446.0, 132.0)), ((392.0, 212.0), (446.0, 168.0))):
+        sheet.line([start, end], "student", 1.6, arrow=True)
+    sheet.box((452, 136), (252, 34), "student", opacity=0.16)
+    sheet.text((578, 158), "cross-entropies, whole and inside U", "student", 14, "middle")
+    sheet.text((360, 28), "Anchor prompts: names of earlier tasks and generic names", "ink", 15, "middle", bold=True)
+    sheet.text((360, 288), "β weighs the angles of images, γ those of texts", "soft", 13, "middle")
+    return sheet
+
+
 def finetune() -> Sheet:
     """Weights that move from the minimum of one task to that of the next."""
     sheet = Sheet("finetune", 720, 300)
@@ -342,7 +366,7 @@ def snd() -> Sheet:
 
 DRAWINGS: dict[str, Callable[[], Sheet]] = {
     "tasso": tasso, "finetune": finetune, "lwf": lwf, "icarl": icarl, "zscl": zscl, "moe-adapters": moe, "gift": gift,
-    "snd": snd,
+    "snd": snd, "tasso-both": tasso_both,
 }  # fmt: skip
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tasso.cli.options import DEFAULT_METHOD, add_run_options, given_options, split_commas, split_integers
 from tasso.cli.parser import Parser
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from tasso.experiments.plans import Plan
     from tasso.experiments.record import Record
+    from tasso.experiments.sweep import Job
+    from tasso.experiments.sweep.choose import By
     from tasso.experiments.sweep.execution import Execution
     from tasso.experiments.sweep.run_jobs import Summary
 
@@ -24,6 +26,7 @@ log = logging.getLogger("tasso")
 def sweep(args: list[str]) -> None:
     """tasso sweep"""
     from tasso.experiments.sweep import make_grid, parse_for, parse_values, read_grid
+    from tasso.experiments.sweep.choose import for_choice, read_rates
     from tasso.experiments.sweep.run_jobs import check, run_jobs
 
     parser = Parser("tasso sweep", "Learn many runs: methods × sequences × seeds × options.")
@@ -33,6 +36,11 @@ def sweep(args: list[str]) -> None:
     parser.add_argument("--sequences", type=str | None, default=None, help="S1 … S8, with commas [S1]")
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds, with commas [1102]")
     parser.add_argument("--set", nargs="+", action="append", default=[], help="KEY=A,B,C: one run for each value")
+    parser.add_argument(
+        "--choose", type=Literal["mtil", "mcil", "mean"] | None, default=None,
+        help="of what --set lists, choose for each method what has the best accuracy on validation images",
+    )  # fmt: skip
+    _add_rates(parser)
     _add_execution(parser)
     add_run_options(parser, "sweep")
     values = parser.parse(args)
@@ -44,12 +52,37 @@ def sweep(args: list[str]) -> None:
         "common": given_options(values, "sweep"),
     }
     grid = make_grid(read_grid(values["config"]) if values["config"] else {}, given)
+    if values["rates"]:
+        grid = grid.with_rates(read_rates(values["rates"]))
+    if values["choose"]:
+        grid = for_choice(grid)
     jobs, execution = grid.jobs(), _execution(values, grid.common)
     if values["dry_run"]:
         check(jobs)
         print("\n".join(job.name for job in jobs))
         return
-    _end(run_jobs(jobs, values["out"], execution))
+    summary = run_jobs(jobs, values["out"], execution)
+    if values["choose"] and not summary.stopped:
+        _choose(jobs, list(grid.overrides), values["out"], values["choose"], summary)
+    else:
+        _end(summary)
+
+
+def _choose(jobs: Sequence[Job], varied: Sequence[str], out: Path, by: By, summary: Summary) -> None:
+    """Print and write what is chosen. A failed run is no failure as long as every method has a choice."""
+    from tasso.experiments.sweep.choose import CHOSEN, TRIED, choices, write_chosen
+    from tasso.files import write_text
+    from tasso.report import print_table
+    from tasso.report.choice import choice_table, tried_runs
+
+    chosen = choices(jobs, varied, out, by)
+    write_chosen(chosen, out / CHOSEN)
+    write_text(out / TRIED, tried_runs(jobs, varied, out).to_csv(index=False, lineterminator="\n"))
+    print("\n".join(summary.lines()))
+    print_table(choice_table(chosen, by))
+    print(f"chosen: {out / CHOSEN}\nall runs: {out / TRIED}")
+    if undecided := [choice.method for choice in chosen if choice.best is None]:
+        raise RunError(f"choose: no combination of options was finished with {', '.join(undecided)}")
 
 
 def paper(args: list[str]) -> None:
@@ -61,7 +94,7 @@ def paper(args: list[str]) -> None:
     parser.add_argument("plans", type=str, nargs="*", help=f"all, or some of: {', '.join(PLANS)}")
     parser.add_argument("--list", type=bool, default=False, help="list the plans")
     parser.add_argument("--out", type=Path | None, default=None, help="folder for runs and report")
-    parser.add_argument("--rates", type=Path | None, default=None, help="YAML or JSON file: options by method")
+    _add_rates(parser)
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds of the ablations, with commas [1102]")
     parser.add_argument("--main-seeds", type=str | None, default=None, help="seeds of the main tables [1102]")
     parser.add_argument("--sequences", type=str | None, default=None, help="sequences of the main tables [S1 … S8]")
@@ -173,6 +206,10 @@ def demo(args: list[str]) -> None:
     print(f"\n{sentence}\n\npage: {page}")
     if summary is not None:
         _end(summary)
+
+
+def _add_rates(parser: Parser) -> None:
+    parser.add_argument("--rates", type=Path | None, default=None, help="YAML or JSON file: options by method")
 
 
 def _add_execution(parser: Parser) -> None:

@@ -77,7 +77,10 @@ def _print_rows(result: dict[str, Any]) -> None:
         print(f"{name:{width}}  {mtil:6.2f}  {mcil:6.2f}")
     mean = [sum(result[setting]) / len(result["tasks"]) for setting in ("mtil", "mcil")]
     print(f"{'mean':{width}}  {mean[0]:6.2f}  {mean[1]:6.2f}")
-    log.info("In percent. MTIL: among the classes of the image's own task; MCIL: among those of all tasks above")
+    log.info(
+        "In percent, %s images. MTIL: among the classes of the image's own task; MCIL: among those of all tasks above",
+        "validation" if result["split"] == "val" else "test",
+    )
 
 
 def metrics(args: list[str]) -> None:

@@ -5,6 +5,7 @@ from tasso.config.paths import absolute_paths
 from tasso.config.run import (
     OWN,
     PROTOCOLS,
+    EvaluatedSplit,
     OptimizerName,
     Protocol,
     RunConfig,
@@ -18,6 +19,7 @@ __all__ = [
     "OWN",
     "PROTOCOLS",
     "SCOPES",
+    "EvaluatedSplit",
     "OptimizerName",
     "Option",
     "Protocol",

@@ -17,6 +17,7 @@ from tasso.config.task_specs import parse_tasks
 from tasso.errors import ConfigError
 
 Protocol = Literal["code", "paper"]
+EvaluatedSplit = Literal["val", "test"]  # images that accuracies are measured on
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
@@ -60,8 +61,12 @@ class RunConfig:
         "learn only the first N tasks of the sequence",
         None, unset="all", scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
     )
+    evaluate_on: EvaluatedSplit = option(
+        "images that accuracies are measured on; val: to choose options without the test images, which are not read",
+        "test", scope="data", commands=f"{RUNS} eval merge pack",
+    )
     test_per_class: int | None = option(
-        "evaluate on the first N test images of each class only",
+        "evaluate on the first N of these images of each class only",
         None, unset="all", scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
     )
     check_counts: bool = option(
@@ -76,12 +81,16 @@ class RunConfig:
         "own tasks without test images: share of each class that is held out for testing",
         0.2, scope="data", gt=0, lt=1, commands=f"{RUNS} eval merge pack",
     )
+    val_share: float = option(
+        "evaluate_on val, tasks without validation images: share of each class's training images that is held back",
+        0.2, scope="data", gt=0, lt=1, commands=f"{RUNS} eval merge pack",
+    )
     split_seed: int = option(
-        "seed of that split, the same for all runs",
+        "seed of both splits, the same for all runs",
         1102, scope="data", ge=0, lt=SEED, commands=f"{RUNS} eval merge pack",
     )
     reference: str | None = option(
-        "reference images: a folder of any images, or those of a benchmark",
+        "reference images: a folder of any images, those of a benchmark, or task: the training images of each task",
         None, unset="the benchmark's own", scope="data", content=True, commands=f"{RUNS} pack",
     )
     reference_images: int = option(
@@ -188,8 +197,9 @@ class RunConfig:
         0, scope="machine", ge=0, le=1024, identity=False, commands=f"{RUNS} {EVAL} pack bench extend",
     )
     cache_gib: float = option(
-        "keep decoded images of one size in memory, up to this many GiB per set",
-        8.0, scope="machine", ge=0, allow_inf=True, commands=f"{RUNS} {EVAL}",
+        "keep decoded images of one size in memory, up to this many GiB for all sets of a run together, and never more "
+        "than half of the free memory; each run of a sweep has its own; results do not depend on it",
+        8.0, scope="machine", ge=0, allow_inf=True, identity=False, commands=f"{RUNS} {EVAL} extend",
     )
 
     out: Path = option("run folder", Path("runs/tasso"), scope="output", identity=False, commands="run")

@@ -1,12 +1,13 @@
 """What to learn: tasks, sequences, benchmarks and readers. Imports no torch; `tasso.data.images` does."""
 
 from tasso.data.annotated import FolderSource
-from tasso.data.catalogue import BENCHMARKS, Benchmark, load_sequence, task_order
+from tasso.data.catalogue import BENCHMARKS, TASK_IMAGES, Benchmark, load_sequence, task_order
 from tasso.data.sequences import order, rotation
 from tasso.data.task import Array, ImageSet, Source, Task, TaskSequence, joined
 
 __all__ = [
     "BENCHMARKS",
+    "TASK_IMAGES",
     "Array",
     "Benchmark",
     "FolderSource",

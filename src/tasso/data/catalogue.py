@@ -15,7 +15,7 @@ from tasso.config import RunConfig, read_templates
 from tasso.config.task_specs import names_catalogue
 from tasso.data import drawn
 from tasso.data.annotated import PREPARE, check_files, read_annotated
-from tasso.data.readers import few_shot, find_all_images, load_own
+from tasso.data.readers import few_shot, find_all_images, hold_back, load_own
 from tasso.data.sequences import order
 from tasso.data.task import AsStored, ImageSet, Task, TaskSequence
 from tasso.errors import ConfigError, DataError
@@ -141,29 +141,54 @@ ATLAS = Benchmark(
 )
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (MTIL, MTIL_MINI, ATLAS)}
+TASK_IMAGES = "task"  # as `--reference`: the training images of the task that is being learned
 
 
 def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequence:
     """Load and check all data that a run needs, before anything is trained."""
     tasks = tuple(_load_task(name, config) for name in task_order(config))
-    if config.test_per_class:
-        tasks = tuple(dataclasses.replace(t, test=first_of_each(t.test, config.test_per_class)) for t in tasks)
+    if config.evaluate_on == "val":
+        tasks = tuple(for_validation(task, config) for task in tasks)
+    if count := config.test_per_class:
+        tasks = tuple(task.with_evaluated(first_of_each(task.evaluated, count)) for task in tasks)
     if config.shots:
         tasks = tuple(dataclasses.replace(t, train=few_shot(t.train, config.shots, config.seed)) for t in tasks)
     for task in tasks:
-        for split in ("train", "test"):
-            images: ImageSet = getattr(task, split)
+        for split, images in (("train", task.train), (task.split, task.evaluated)):
             if not len(images):
                 raise DataError(f"task {task.name!r} has no {split} images")
             check_files(images, f"task {task.name!r}, {split}")
     sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
+    texts = read_texts(config.reference_texts) if config.reference_texts else ()
+    sequence = dataclasses.replace(sequence, reference_texts=texts)
+    if config.reference == TASK_IMAGES:
+        return sequence
     reference, class_names = _load_reference(config)
     reference = subset(reference, config)
     check_files(reference, "reference images")
-    texts = read_texts(config.reference_texts) if config.reference_texts else ()
-    return dataclasses.replace(sequence, reference=reference, reference_names=class_names, reference_texts=texts)
+    return dataclasses.replace(sequence, reference=reference, reference_names=class_names)
+
+
+def for_validation(task: Task, config: RunConfig) -> Task:
+    """The task evaluated on its validation images; without any, on a share of its training images that is held back.
+
+    It has no test images: nothing can read them.
+    """
+    train, val = task.train, task.val
+    if not len(val):
+        train, val = hold_back(train, config.val_share, config.split_seed)
+        if not len(val):
+            raise DataError(
+                f"task {task.name!r} has no validation images, and no class has two images to hold one back"
+            )
+        log.info(
+            "%s: no validation images, so %g %% of each class's training images are held back (%d of %d)",
+            task.name, 100 * config.val_share, len(val), len(task.train),
+        )  # fmt: skip
+    nothing = task.test.subset(np.empty(0, dtype=np.int64))
+    return dataclasses.replace(task, train=train, val=val, test=nothing, split="val")
 
 
 def task_order(config: RunConfig) -> list[str]:
@@ -235,7 +260,8 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     if config.reference is None and config.tasks:
         raise ConfigError(
             "reference: this method needs reference images, and own tasks have none. Give --reference: a folder of any "
-            f"images, the more varied the better; or a benchmark, to use its reference images ({', '.join(BENCHMARKS)})"
+            f"images, the more varied the better; a benchmark, to use its reference images ({', '.join(BENCHMARKS)}); "
+            f"or {TASK_IMAGES}, to use the training images of each task"
         )
     name = config.reference or config.benchmark
     if name in BENCHMARKS:
@@ -247,7 +273,8 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     folder = Path(name)
     if not folder.exists():
         raise ConfigError(
-            f"reference: {name!r} is neither a folder nor a benchmark. Benchmarks: {', '.join(BENCHMARKS)}"
+            f"reference: {name!r} is neither a folder nor a benchmark nor {TASK_IMAGES!r}. Benchmarks: "
+            f"{', '.join(BENCHMARKS)}"
         )
     try:
         source, keys = find_all_images(folder)

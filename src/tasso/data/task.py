@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from tasso.config import EvaluatedSplit
 
 Array = npt.NDArray[Any]
 
@@ -127,9 +129,10 @@ class Task:
         name: unique within the sequence.
         class_names: by label.
         train: images to train on.
-        val: validation images; read, but not used in training.
-        test: images that accuracies are measured on.
+        val: validation images; not used in training.
+        test: test images; none if accuracies are measured on validation images.
         templates: prompt templates of its own; empty: those of the run.
+        split: the images that accuracies are measured on.
     """
 
     name: str
@@ -138,6 +141,16 @@ class Task:
     val: ImageSet
     test: ImageSet
     templates: tuple[str, ...] = ()
+    split: EvaluatedSplit = "test"
+
+    @property
+    def evaluated(self) -> ImageSet:
+        """The images that accuracies are measured on."""
+        return self.val if self.split == "val" else self.test
+
+    def with_evaluated(self, images: ImageSet) -> Task:
+        """The task with these images in their place."""
+        return replace(self, val=images) if self.split == "val" else replace(self, test=images)
 
     def prompts(self, default: Sequence[str]) -> tuple[str, ...]:
         """The task's own prompt templates, or else `default`, those of the run."""

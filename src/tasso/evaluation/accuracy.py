@@ -51,12 +51,12 @@ def accuracy_rows(
     *,
     with_alignment: bool = False,
 ) -> AccuracyRows:
-    """Evaluate a model on the test images of every task in both settings.
+    """Evaluate a model on every task in both settings.
 
     Args:
         inference: the model.
-        tasks: tasks with their classes and test labels.
-        pixels: test images per task.
+        tasks: tasks with their classes and labels.
+        pixels: of `Task.evaluated`, per task.
         templates: prompt templates; tasks may have their own.
         batch_size: images per forward pass.
         on_progress: called with the number of images embedded.
@@ -69,7 +69,7 @@ def accuracy_rows(
     for task, images, own_templates in zip(tasks, pixels, task_templates, strict=True):
         embedded = inference.embed_all(images, batch_size, on_progress)
         scores = inference.scores(embedded, groups, task_templates, names)  # (images, classes of all tasks)
-        labels = torch.from_numpy(task.test.labels).to(scores.device)
+        labels = torch.from_numpy(task.evaluated.labels).to(scores.device)
         own = scores[:, offset : offset + len(task.class_names)]
         rows.mtil.append(percent_correct(own, labels))
         rows.mcil.append(percent_correct(scores, labels + offset))

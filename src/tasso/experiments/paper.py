@@ -15,10 +15,10 @@ from tasso.errors import ConfigError, RunError, TassoError
 from tasso.experiments.plans import TIMED, Plan, Setup, all_jobs
 from tasso.experiments.record import RECORD, Arithmetic, make_record, read_record, write_record
 from tasso.experiments.sweep import Job
+from tasso.experiments.sweep.choose import read_rates
 from tasso.experiments.sweep.devices import devices_for
 from tasso.experiments.sweep.jobs import resolved_identity
 from tasso.experiments.sweep.run_jobs import Execution, Summary, check, is_finished, run_jobs
-from tasso.files import read_yaml
 from tasso.methods import METHODS
 from tasso.models.loading import architecture_of
 from tasso.progress import duration
@@ -63,17 +63,6 @@ def make_setup(
         options.setdefault(name, {}).update(values)
     width = int(architecture_of(model)["embed_dim"])
     return Setup(dict(common), options, width, seeds, main_seeds, sequences)
-
-
-def read_rates(file: Path) -> dict[str, dict[str, Any]]:
-    """Options by method from YAML or JSON: `tasso: {lr: 1e-4}`; a number alone is the learning rate."""
-    found = {}
-    for name, values in read_yaml(file).items():
-        if name not in METHODS:
-            raise ConfigError(f"{file}: no method {name!r}. There are: {', '.join(METHODS)}")
-        options = values if isinstance(values, dict) else {"lr": values}
-        found[str(name)] = {str(key).replace("-", "_"): value for key, value in options.items()}
-    return found
 
 
 # -- what it will cost -------------------------------------------------------------------------------------------

@@ -58,11 +58,16 @@ class Setup:
     def benchmark(self) -> str:
         return str(self.common.get("benchmark", "atlas"))
 
+    @property
+    def split(self) -> str:
+        """The images that accuracies are measured on."""
+        return str(self.common.get("evaluate_on", "test"))
+
     def job(self, method: str, hyper: Mapping[str, Any], sequence: str, seed: int, tag: str = "") -> Job:
         """One run: what is common, then what belongs to the method, then what the row says."""
-        own = {"method.rank": OfWidth(PAPER_RANK)} if method == "tasso" else {}
+        rank = {"method.rank": OfWidth(PAPER_RANK)}  # of the methods that have one
         row = {f"method.{key}": value for key, value in hyper.items()}
-        options = combined(method, own, self.common, self.by_method.get(method, {}), row)
+        options = combined(method, rank, self.common, self.by_method.get(method, {}), row)
         settled = {key: self._settle(value, options, method) for key, value in options["method"].items()}
         return Job({**options, "method": settled, "sequence": sequence, "seed": seed}, tag)
 
@@ -173,6 +178,7 @@ def all_jobs(plans: Sequence[Plan], setup: Setup) -> list[Job]:
 
 TASSO = PlanRow("TASSO", printed="tasso")
 SND = PlanRow("SnD", "snd", printed="snd")
+BOTH_TOWERS = PlanRow("TASSO, both towers", "tasso-both")
 MAIN = (
     # Both encoders, as in ZSCL's code: the paper's row is worse than its own ablation without KD and subspace, which is
     # fine-tuning of the image encoder.
@@ -311,6 +317,10 @@ _PLANS = (
             PlanRow("projector started from the class texts", options={"projector_init": "texts"}),
             PlanRow("exact angle", options={"angle": "exact"}),
         ),
+    ),
+    Plan(
+        "both-towers", "Beyond the paper: TASSO on both towers", "table", (), (TASSO, BOTH_TOWERS), SEQUENCES,
+        seeds_of="main",
     ),
 )  # fmt: skip
 PLANS: dict[str, Plan] = {plan.name: plan for plan in _PLANS}

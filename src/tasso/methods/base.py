@@ -94,7 +94,7 @@ class ImageRequest:
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of one step.
+    """The images of one step, and what else the method asked for.
 
     With several processes (world size W), `pixels` holds this process's B / W images and `labels` those of all B: see
     `Method.gather`.
@@ -102,17 +102,19 @@ class Batch:
     Attributes:
         task: the task's images: pixels (B / W, 3, H, W), labels (B,).
         others: the images that the method asked for, by name; the same shapes.
+        inputs: the method's own `step_inputs`, by name; the same in every process and every chunk.
     """
 
     task: ImageBatch
     others: Mapping[str, ImageBatch] = field(default_factory=dict)
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
     def chunk(self, number: int, count: int) -> Batch:
         """The number-th of `count` equal parts, for gradient accumulation."""
         if count == 1:
             return self
         others = {name: images.chunk(number, count) for name, images in self.others.items()}
-        return Batch(self.task.chunk(number, count), others)
+        return Batch(self.task.chunk(number, count), others, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,14 @@ class Group:
         parameters: by name.
         lr: learning rate; None: the run's.
         weight_decay: None: the run's.
+        lr_factor: factor on the learning rate, the run's or its own.
     """
 
     name: str
     parameters: Mapping[str, nn.Parameter]
     lr: float | None = None
     weight_decay: float | None = None
+    lr_factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -300,6 +304,13 @@ class Method:
     def lr_factors(self, step: int, total: int) -> dict[str, float]:
         """Factor on the learning rate of each group; a group with factor 0 is not updated in this step."""
         return dict.fromkeys(self.group_names, cosine(step, total))
+
+    def step_inputs(self, step: int) -> dict[str, Tensor]:
+        """Tensors that change from step to step, for `batch.inputs`: a function of the task and the step alone.
+
+        Their shapes are the same in every step of a task. A captured CUDA graph gets the new values, too.
+        """
+        return {}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named terms (scalars, weights included); their sum is minimised.

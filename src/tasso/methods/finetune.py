@@ -1,4 +1,4 @@
-"""Fine-tuning: cross-entropy on each task in turn, nothing against forgetting."""
+"""Fine-tuning: cross-entropy on each task in turn, nothing against forgetting but, if asked for, text anchors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from tasso.config import option
-from tasso.methods.base import Batch, Method, Towers
+from tasso.methods.anchors import TextAnchors
+from tasso.methods.base import Batch, Towers
 from tasso.methods.losses import cross_entropy
 from tasso.methods.registry import register
 
 
 @register("finetune")
 @dataclass
-class FineTune(Method):
+class FineTune(TextAnchors):
     """By default the image tower only: the forward pass and step of TASSO without its two additions."""
 
     trainable: Literal["visual", "both"] = option(
@@ -38,4 +39,6 @@ class FineTune(Method):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         features = self.gather(self.clip.encode_images(batch.task.pixels))
-        return {"ce": cross_entropy(features, self.class_texts(), batch.task.labels, self.scale, self.label_smoothing)}
+        texts, anchors = self.encode_class_and_anchor_texts(batch)
+        ce = cross_entropy(features, texts, batch.task.labels, self.scale, self.label_smoothing)
+        return {"ce": ce, **self.anchor_terms(anchors)}

@@ -187,7 +187,9 @@ class ICaRL(LogitDistillation):
             images = task.train.subset(memory.exemplars.cpu().numpy())
             pixels = unwrap(self.task.read)(images, f"{task.name} exemplars")
             features = self._features(pixels, f"means of {task.name}")
-            means.index_add_(0, torch.from_numpy(images.labels).to(means.device), features)
+            labels = torch.from_numpy(images.labels).to(means.device)
+            # A product, because index_add_ adds up in no fixed order on a GPU.
+            means = F.one_hot(labels, len(means)).to(features.dtype).mT @ features
         if empty := int((means == 0).all(-1).sum()):
             log.warning("task %s: %d classes have no exemplars, so no image is assigned to them", task.name, empty)
         return F.normalize(means, dim=-1)

@@ -1,18 +1,20 @@
 """SnD (Select and Distill): two teachers, weighted per reference image.
 
-L = CE + 9·mean(s·‖f − f_previous‖²) + 0.5·mean((1 − s)·‖f − f_pretrained‖²), image tower only.
+L = CE + 9·mean(s·‖f − f_previous‖²) + 0.5·mean((1 − s)·‖f − f_pretrained‖²), image tower only, or as a control both
+towers, then also with text anchors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from tasso.config import option, unwrap
-from tasso.methods.base import Batch, Cost, ImageRequest, Method, Teacher
+from tasso.methods.anchors import TextAnchors
+from tasso.methods.base import Batch, Cost, ImageRequest, Teacher, Towers
 from tasso.methods.losses import Selection, cross_entropy, selected_distances, teacher_preference
 from tasso.methods.registry import register
 from tasso.models.clip import Clip
@@ -20,9 +22,12 @@ from tasso.models.clip import Clip
 
 @register("snd")
 @dataclass
-class SelectAndDistill(Method):
+class SelectAndDistill(TextAnchors):
     """Defaults: its authors' code."""
 
+    trainable: Literal["visual", "both"] = option(
+        "towers that are trained: visual (code), or both (a control of tasso-both)", "visual"
+    )
     previous_weight: float = option("weight of the distillation from the previous model (code)", 9.0, ge=0)
     pretrained_weight: float = option("weight of the distillation from the pretrained model (code)", 0.5, ge=0)
     sharpness: float = option("steepness of the choice between the teachers (code)", 6.0, ge=0)
@@ -40,6 +45,10 @@ class SelectAndDistill(Method):
         "code": {"selection": "batch_mean"},
         "paper": {"selection": "per_sample"},
     }
+
+    @property
+    def towers(self) -> Towers:
+        return self.trainable
 
     @property
     def whole_batch(self) -> bool:
@@ -65,8 +74,10 @@ class SelectAndDistill(Method):
         pretrained, previous = targets[0], targets[-1]
         preference = teacher_preference(previous, pretrained, self.sharpness, self.threshold)
         old, new = selected_distances(student, previous, pretrained, preference, unwrap(self.selection))
+        texts, anchors = self.encode_class_and_anchor_texts(batch)
         return {
-            "ce": cross_entropy(features, self.class_embeddings, batch.task.labels, self.scale),
+            "ce": cross_entropy(features, texts, batch.task.labels, self.scale),
             "kd_previous": self.previous_weight * old,
             "kd_pretrained": self.pretrained_weight * new,
+            **self.anchor_terms(anchors),
         }

@@ -26,6 +26,9 @@ from tasso.methods.subspace import (
 )
 from tasso.models.clip import Clip
 
+# Weight, and the student's and the teacher's embeddings (N, D) of the same inputs.
+Compared = tuple[float, Tensor, Tensor]
+
 
 class Projector(nn.Module):
     """The free matrix A (D, rank) that spans the task's subspace."""
@@ -87,15 +90,24 @@ class Tasso(Method):
         require(self, "optimise", self.optimise == "joint" or self.trains_projector, rule)
 
     @property
+    def has_distance(self) -> bool:
+        """Whether any distillation distance is chosen."""
+        return self.divides or self.kd_whole != "none"
+
+    @property
+    def divides(self) -> bool:
+        """Whether the distillation divides embeddings into a part inside the subspace and one outside."""
+        return {self.kd_parallel, self.kd_perpendicular} != {"none"}
+
+    @property
     def uses_distillation(self) -> bool:
-        """Whether there is any distillation."""
-        return self.beta > 0 and {self.kd_parallel, self.kd_perpendicular, self.kd_whole} != {"none"}
+        """Whether reference images are distilled."""
+        return self.beta > 0 and self.has_distance
 
     @property
     def uses_subspace(self) -> bool:
         """Whether the subspace is used at all."""
-        divided = self.beta > 0 and {self.kd_parallel, self.kd_perpendicular} != {"none"}
-        return self.alpha > 0 or divided
+        return self.alpha > 0 or (self.beta > 0 and self.divides)
 
     @property
     def trains_projector(self) -> bool:
@@ -147,45 +159,51 @@ class Tasso(Method):
         return super().lr_factors(step, total)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        student = teacher = None
         if self.uses_distillation:  # one forward pass of the student over task and reference images
             reference = batch.others["reference"].pixels
             pending = self.teacher_encoders["previous"].encode_async(reference)
             features, student = map(self.gather, self.clip.encode_together(batch.task.pixels, reference))
-            teacher = self.gather(pending.wait())
+            texts, compared = self.texts(batch)
+            compared = {"kd": (self.beta, student, self.gather(pending.wait())), **compared}
         else:
             features = self.gather(self.clip.encode_images(batch.task.pixels))
+            texts, compared = self.texts(batch)
         # About a hundred tiny operations; the number of classes changes from task to task.
         compute = self.clip.accelerated(Tasso._terms)
-        terms: dict[str, Tensor] = compute(self, features, batch.task.labels, student, teacher)
+        terms: dict[str, Tensor] = compute(self, features, texts, batch.task.labels, compared)
         return terms
 
+    def texts(self, batch: Batch) -> tuple[Tensor, dict[str, Compared]]:
+        """The class texts (C, D), and texts that are distilled, by the names of their terms."""
+        return self.class_texts(), {}
+
     def _terms(
-        self, features: Tensor, labels: Tensor, student: Tensor | None, teacher: Tensor | None
+        self, features: Tensor, texts: Tensor, labels: Tensor, compared: Mapping[str, Compared]
     ) -> dict[str, Tensor]:
         """Weighted loss terms, each a scalar.
 
         Args:
             features: (B, D) of the task's images; labels: (B,).
-            student, teacher: (R, D) of the reference images; None without distillation.
+            texts: (C, D) of the task's classes.
+            compared: what is distilled, by the names of the terms.
         """
         U = orthonormal(self.projector.A, self.orthonormalisation, self.fix_signs) if self.uses_subspace else None
-        terms = {"ce": cross_entropy(features, self.class_embeddings, labels, self.scale)}
+        terms = {"ce": cross_entropy(features, texts, labels, self.scale)}
         if U is not None and self.alpha > 0:
-            terms["subspace"] = self.alpha * self._subspace_loss(features, U, labels)
-        if student is not None and teacher is not None:
-            terms["kd"] = self.beta * self._distillation(student, teacher, U)
+            terms["subspace"] = self.alpha * self._subspace_loss(features, texts, U, labels)
+        for name, (weight, student, teacher) in compared.items():
+            terms[name] = weight * self._distillation(student, teacher, U)
         return terms
 
-    def _subspace_loss(self, features: Tensor, U: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy of features (B, D) and class embeddings (C, D), both projected onto U (D, r)."""
+    def _subspace_loss(self, features: Tensor, texts: Tensor, U: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy of features (B, D) and class texts (C, D), both projected onto U (D, r)."""
         if self.subspace_gradient == "projector":
-            features = features.detach()
-        texts = subspace_coordinates(self.class_embeddings, U)
+            features, texts = features.detach(), texts.detach()
+        texts = subspace_coordinates(texts, U)
         return cross_entropy(subspace_coordinates(features, U), texts, labels, unwrap(self.subspace_scale))
 
     def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
-        """Distance of student and teacher, (R, D) each: undivided, inside span(U) and orthogonal to it."""
+        """Distance of student and teacher, (N, D) each: undivided, inside span(U) and orthogonal to it."""
         angle: Angle = unwrap(self.angle)
         total = distance(student, teacher, self.kd_whole, angle)
         if U is not None:

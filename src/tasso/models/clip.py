@@ -98,7 +98,7 @@ class Clip:
         return self
 
     def parameters_of(self, towers: str) -> dict[str, nn.Parameter]:
-        """Named parameters of `visual`, `both` or `none` of the towers; the logit scale and bias belong to neither."""
+        """Named parameters of `visual`, `text`, `both` or `none` of the towers; not the logit scale and bias."""
         named = {n: p for n, p in self.model.named_parameters() if n not in ("logit_scale", "logit_bias")}
         return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
 
@@ -307,7 +307,7 @@ def mean_of_templates(embeddings: Tensor, templates: int) -> Tensor:
 
 
 def _belongs(name: str, towers: str) -> bool:
-    return towers == "both" or (towers == "visual" and name.startswith("visual."))
+    return towers == "both" or towers == ("visual" if name.startswith("visual.") else "text")
 
 
 def encode(

@@ -1,7 +1,8 @@
 """Results as one tidy table: each accuracy, metric, cost and distance of each run is a row.
 
-A row says which run it belongs to (`run`, `method`, `label`, `model`, `benchmark`, `sequence`, `order`, `seed`,
-`finished`), what was measured (`setting`, `step`, `task`, `metric`) and the `value`:
+A row says which run it belongs to (`run`, `method`, `label`, `model`, `benchmark`, `split`, `sequence`, `order`,
+`seed`, `finished`), what was measured (on the images of `split`, test or val: `setting`, `step`, `task`, `metric`) and
+the `value`:
 
 - accuracy in percent of one task: `setting` mtil or mcil, `step` 0 (zero-shot) to the number of learned tasks;
 - metrics of a run (`METRICS`): the same, with an empty `task`; `step` is the number of tasks;
@@ -26,6 +27,7 @@ import pandas as pd
 
 Setting = Literal["mtil", "mcil"]
 SETTINGS: tuple[Setting, ...] = ("mtil", "mcil")
+SPLITS = ("test", "val")
 METRICS = ("accuracy", "forgetting", "zero_shot_degradation", "transfer", "average", "last")
 COSTS = (
     "steps", "seconds", "images_per_second", "peak_memory_bytes", "process_peak_memory_bytes", "trainable_parameters",
@@ -34,7 +36,7 @@ COSTS = (
 # Of one task: number of images, mean, five quantiles, histogram (`value`: its first bin), one distance per class.
 DISTANCES = ("distance_count", "distance_mean", "distance_quantiles", "distance_histogram", "distance_classes")
 
-RUN_COLUMNS = ["run", "method", "label", "model", "benchmark", "sequence", "order", "seed", "finished"]
+RUN_COLUMNS = ["run", "method", "label", "model", "benchmark", "split", "sequence", "order", "seed", "finished"]
 COLUMNS = [*RUN_COLUMNS, "setting", "step", "task", "metric", "value", "values"]
 TYPES = {"seed": "int64", "finished": "bool", "step": "int64", "value": "float64"}
 
@@ -117,7 +119,8 @@ def _accuracy_rows(frame: pd.DataFrame) -> pd.DataFrame:
 class Comparison:
     """Runs on the same tasks in the same order with the same model: only these are set side by side.
 
-    The order is part of it because transfer, average and forgetting depend on it.
+    The order is part of it because transfer, average and forgetting depend on it. So is the split: `benchmark` says
+    where accuracies were measured on validation images.
     """
 
     benchmark: str
@@ -155,9 +158,16 @@ class Comparison:
 
 def compare(frame: pd.DataFrame) -> list[Comparison]:
     """Split runs into comparisons, in the order of the frame."""
-    keys = ["benchmark", "model", "sequence", "order"]
-    groups: list[tuple[tuple[str, str, str, tuple[str, ...]], pd.DataFrame]] = list(frame.groupby(keys, sort=False))
-    return [Comparison(*key, rows) for key, rows in groups]
+    keys = ["benchmark", "split", "model", "sequence", "order"]
+    return [
+        Comparison(benchmark_name(benchmark, split), model, sequence, order, rows)
+        for (benchmark, split, model, sequence, order), rows in frame.groupby(keys, sort=False)
+    ]
+
+
+def benchmark_name(benchmark: str, split: str) -> str:
+    """How tables, figures and pages name it."""
+    return f"{benchmark} (validation images)" if split == "val" else benchmark
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tasso.models.merge import check_alpha, check_mergeable, merged
 from tasso.report.figures.style import MARK, drawing, new_panels, save
 from tasso.report.looks import PLACES
 from tasso.report.tables import SETTING_NAMES
-from tasso.training.evaluator import Evaluator, evaluation_of_run
+from tasso.training.evaluator import Evaluator, check_split, evaluation_of_run
 from tasso.training.run_folder import RunFolder
 from tasso.training.source import open_model
 
@@ -49,14 +49,16 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
     check_mergeable(a, b)
     config = from_dict({**_options_of_run(first), **_options_of_run(second), **options}, "merge")
+    for run in filter(None, map(_run_of, (first, second))):
+        check_split(run, config)
     evaluator = Evaluator(config, a)  # moves A to the device
     b.to(a.device)
     rows = []
     for alpha in values:
         found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
         rows.append({"alpha": alpha, **found.settings()})
-    metadata = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "tasks": evaluator.sequence.names}
-    curve = {**metadata, "rows": rows}
+    what = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "split": config.evaluate_on}
+    curve = {**what, "tasks": evaluator.sequence.names, "rows": rows}
     with new_folder(folder, "merge") as target, drawing():
         write_text(target / "curve.json", json.dumps(curve, indent=1) + "\n")
         write_text(target / "curve.csv", _csv(curve))
@@ -76,13 +78,17 @@ def _parse(alphas: str) -> list[float]:
     return sorted(set(values))
 
 
-def _options_of_run(word: str) -> dict[str, Any]:
-    """How a run was evaluated, but for model and machine; nothing for what is no run."""
+def _run_of(word: str) -> RunFolder | None:
+    """The run that a model comes from; None for what is no run."""
     path = Path(word)
     folder = RunFolder(path.parent.parent if path.suffix == ".safetensors" else path)
-    if not folder.results_file.is_file():
-        return {}
-    return evaluation_of_run(folder, command="merge")
+    return folder if folder.results_file.is_file() else None
+
+
+def _options_of_run(word: str) -> dict[str, Any]:
+    """How a run was evaluated, but for model and machine; nothing for what is no run."""
+    run = _run_of(word)
+    return evaluation_of_run(run, command="merge") if run else {}
 
 
 def means(curve: Mapping[str, Any], setting: str) -> list[float]:
@@ -93,7 +99,7 @@ def means(curve: Mapping[str, Any], setting: str) -> list[float]:
 def _table(curve: Mapping[str, Any]) -> list[str]:
     mtil, mcil = means(curve, "mtil"), means(curve, "mcil")
     best = {"MTIL": mtil.index(max(mtil)), "MCIL": mcil.index(max(mcil))}
-    lines = ["alpha    MTIL    MCIL"]
+    lines = ["alpha    MTIL    MCIL" + ("  (validation images)" if curve["split"] == "val" else "")]
     lines += [f"{row['alpha']:5.3g}  {x:6.2f}  {y:6.2f}" for row, x, y in zip(curve["rows"], mtil, mcil, strict=True)]
     return [*lines, *(f"best mean {name}: alpha {curve['rows'][index]['alpha']:g}" for name, index in best.items())]
 
@@ -120,7 +126,7 @@ def draw(curve: Mapping[str, Any]) -> Figure:
         panel.plot(alphas, means(curve, setting), color=MARK, linewidth=2, marker="o", markersize=3.5, label="mean")
         panel.set_title(title)
         panel.set_xlabel("α: 0 is A, 1 is B")
-    panels[0].set_ylabel("accuracy (%)")
+    panels[0].set_ylabel("accuracy (%)" + (", validation images" if curve["split"] == "val" else ""))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right center")
     return figure

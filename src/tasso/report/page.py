@@ -244,13 +244,13 @@ class _Page:
             "Accuracy in percent after 0, 1, 2 … tasks were learned: the mean over all tasks, then each task. Each "
         )
         legend += "panel has a scale of its own. The vertical line and the mark show when the task itself was learned."
-        if self.runs.duplicated(["benchmark", "model", "sequence", "order", "label"]).any():
+        if self.runs.duplicated(["benchmark", "split", "model", "sequence", "order", "label"]).any():
             legend += " Lines are means over seeds, bands reach from the lowest to the highest seed."
         return self._section("curves", "Task by task", legend, self._panels)
 
     def distances(self) -> Section | None:
         legend = (
-            "The distance 1 − cosine after the last task; to the left is closer. First between test images and the "
+            "The distance 1 − cosine after the last task; to the left is closer. First between images and the "
             "texts of their own classes, then between class texts and the mean image of each class (box: quartiles and "
             "median, line: all classes). Dashed: the pretrained model. Runs with several seeds are taken together."
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tasso.files import parse_json
-from tasso.report.frame import COLUMNS, COSTS, DISTANCES, METRICS, SETTINGS, typed
+from tasso.report.frame import COLUMNS, COSTS, DISTANCES, METRICS, SETTINGS, SPLITS, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
 
@@ -38,7 +38,7 @@ def read_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.
 def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:
     """Add the number of tasks to the names of orders that share a name but not their tasks, as of a run and its
     extension: else tables would show rows that cannot be told apart."""
-    keys = ["benchmark", "model", "sequence"]
+    keys = ["benchmark", "split", "model", "sequence"]
     orders = frame[[*keys, "order"]].drop_duplicates()
     renamed: dict[tuple[Any, ...], str] = {}
     for key, several in orders.groupby(keys)["order"]:
@@ -49,7 +49,7 @@ def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:
                 renamed[*key, tasks] = f"{key[-1]}: {which}"
     if not renamed:
         return frame
-    names = [renamed.get(key, key[2]) for key in zip(*(frame[name] for name in (*keys, "order")), strict=True)]
+    names = [renamed.get(key, key[3]) for key in zip(*(frame[name] for name in (*keys, "order")), strict=True)]
     return frame.assign(sequence=pd.Series(names, index=frame.index, dtype=object))
 
 
@@ -121,6 +121,7 @@ def _parse(results: Value, folder: Path) -> pd.DataFrame:
     run = {
         "run": str(folder),
         **{name: results[name].text() for name in ("method", "label", "model", "benchmark")},
+        "split": _split(results.get("split")),
         "sequence": "" if results["sequence"].value is None else results["sequence"].text(),
         "order": tasks,
         "seed": results["seed"].integer(),
@@ -135,6 +136,15 @@ def _parse(results: Value, folder: Path) -> pd.DataFrame:
     if alignment := results.get("alignment"):
         rows += _alignment_rows(alignment, tasks)
     return typed(pd.DataFrame([(*run.values(), *row) for row in rows], columns=COLUMNS, dtype=object))
+
+
+def _split(split: Value | None) -> str:
+    """Earlier versions measured on test images and did not say so."""
+    if split is None:
+        return "test"
+    if split.value not in SPLITS:
+        raise split.expected(" or ".join(SPLITS))
+    return split.text()
 
 
 def _setting_rows(part: Value, setting: str, tasks: Sequence[str], finished: bool) -> list[_Row]:

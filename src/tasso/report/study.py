@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from tasso.files import write_atomically
-from tasso.report.frame import COLUMNS, typed
+from tasso.report.frame import COLUMNS, SPLITS, typed
 from tasso.report.reader import ReportError, kind
 
 STUDY_ENDINGS = (".csv", ".csv.gz")
@@ -48,12 +48,14 @@ def read_study(path: str | PathLike[str]) -> pd.DataFrame:
         raise ReportError(f"{path}: no such file") from None
     except (OSError, ValueError, EOFError) as error:
         raise ReportError(f"{path}: not a CSV file of a study: {error}") from None
+    frame = frame if "split" in frame.columns else frame.assign(split="test")  # of earlier versions
     if missing := [name for name in COLUMNS if name not in frame.columns]:
         raise ReportError(f"{path}: missing column {missing[0]!r}")
     if frame.empty:
         raise ReportError(f"{path}: no rows")
     parsers: dict[str, Callable[[str], Any]] = {
         "order": lambda text: tuple(map(str, json.loads(text))),
+        "split": lambda text: {split: split for split in SPLITS}[text],
         "seed": int, "step": int,
         "finished": lambda text: {"True": True, "False": False}[text],
         "value": lambda text: float(text) if text else math.nan,

@@ -89,7 +89,8 @@ def own_copy(batch: Batch) -> Batch:
     def static(images: ImageBatch) -> ImageBatch:
         return ImageBatch(images.pixels.clone(), images.labels.clone(), images.indices.clone())
 
-    return Batch(static(batch.task), {name: static(images) for name, images in batch.others.items()})
+    others = {name: static(images) for name, images in batch.others.items()}
+    return Batch(static(batch.task), others, {name: tensor.clone() for name, tensor in batch.inputs.items()})
 
 
 def copy_into(static: Batch, batch: Batch) -> None:
@@ -99,3 +100,5 @@ def copy_into(static: Batch, batch: Batch) -> None:
         target.pixels.copy_(images.pixels)
         target.labels.copy_(images.labels)
         target.indices.copy_(images.indices)
+    for name, tensor in batch.inputs.items():
+        static.inputs[name].copy_(tensor)

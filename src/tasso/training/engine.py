@@ -131,7 +131,7 @@ class Training:
         self.captured: CapturedStep | None = CapturedStep(self._compute) if captures else None
         settings = []
         for group in self.groups:
-            peak = plan.lr if group.lr is None else group.lr
+            peak = group.lr_factor * (plan.lr if group.lr is None else group.lr)
             settings.append({
                 "params": list(group.parameters.values()),
                 "name": group.name,
@@ -155,7 +155,7 @@ class Training:
     def batch(self) -> Batch:
         """The batch of the current step."""
         images = {name: stream.batch(self.step) for name, stream in self.streams.items()}
-        return Batch(images.pop("task"), images)
+        return Batch(images.pop("task"), images, self.method.step_inputs(self.step))
 
     def advance(self) -> dict[str, Tensor]:
         """One optimiser step. The returned terms stay on the device: reading them waits for it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tasso.config import RunConfig, from_dict, options_of, read_templates, unwrap
 from tasso.data import load_sequence
-from tasso.data.images import load_pixels, open_packs, thread_pool
+from tasso.data.images import PixelCache, open_packs, thread_pool
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
 from tasso.models.clip import Clip
@@ -38,6 +38,17 @@ def evaluation_of_run(run: RunFolder, command: str = "eval") -> dict[str, Any]:
     return {key: value for key, value in run.read_config().to_dict().items() if key in taken}
 
 
+def check_split(run: RunFolder, config: RunConfig) -> None:
+    """Raise a ConfigError if this evaluation holds back validation images that the run may have learned from."""
+    recorded = run.read_config()
+    for key in ("evaluate_on", "val_share", "split_seed") if config.evaluate_on == "val" else ():
+        if getattr(config, key) != getattr(recorded, key):
+            raise ConfigError(
+                f"{key}: {run.path} was trained with {getattr(recorded, key)}, not {getattr(config, key)}, so its "
+                "training images may be among the validation images; only the test images can judge it"
+            )
+
+
 def evaluate(config: RunConfig, run: Path | None = None, after: str | None = None) -> dict[str, Any]:
     """Accuracy of a pretrained model, or of a run's checkpoint, in both settings.
 
@@ -48,6 +59,7 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
     config, _ = resolve(config)
     clip = load_clip(config.model, config.pretrained)
     if run:
+        check_split(RunFolder(run), config)
         check_weights_of(RunFolder(run), clip)
     evaluator = Evaluator(config, clip)
     checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
@@ -56,6 +68,7 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
         "model": str(clip.spec),
         "checkpoint": checkpoint,
         "benchmark": config.benchmark,
+        "split": config.evaluate_on,
         "tasks": evaluator.sequence.names,
         "mtil": rows.mtil,
         "mcil": rows.mcil,
@@ -63,7 +76,7 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
 
 
 class Evaluator:
-    """The test images of a benchmark, loaded once, for any number of models with the same preprocessing."""
+    """The images to evaluate on, loaded once, for any number of models with the same preprocessing."""
 
     def __init__(self, config: RunConfig, clip: Clip) -> None:
         """Moves `clip` to the device of the evaluation; its preprocessing is used for all models."""
@@ -75,10 +88,8 @@ class Evaluator:
         packs = open_packs(config, pool, clip.preprocess)
         if packs:
             self.sequence = packs.packed(self.sequence, train=False)
-        self.pixels = [
-            load_pixels(task.test, clip.preprocess, device, pool, config.cache_gib, packs=packs)
-            for task in self.sequence.tasks
-        ]
+        cache = PixelCache(clip.preprocess, device, pool, config.cache_gib, packs)
+        self.pixels = [cache.pixels(task.evaluated, f"{task.name} {task.split}") for task in self.sequence.tasks]
 
     def rows(self, inference: Inference, what: str = "") -> AccuracyRows:
         """Accuracy on every task in both settings; `what` is for the progress bar."""

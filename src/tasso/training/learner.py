@@ -29,7 +29,7 @@ from tasso.training.loop import TaskLoop
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
 from tasso.training.run_data import RunData, check_data, check_weights
-from tasso.training.run_folder import RunFolder, same_data_paths
+from tasso.training.run_folder import RunFolder, same_paths
 from tasso.training.stopping import stop_signals
 from tasso.training.trackers import Tracking, check_installed, open_tracking
 
@@ -85,7 +85,7 @@ def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | N
     if not folder.config_file.exists():
         return None
     folder.check_same(config)
-    if not same_data_paths(folder.read_config(), config):
+    if not same_paths(folder.read_config(), config):
         return None  # the data must be compared with those of the run
     results = folder.read_results()
     if not results or not results["finished"]:
@@ -266,6 +266,7 @@ class Learner:
         if index:
             restore_checkpoint(self.clip, self.method, self.folder, index - 1, self.sequence.tasks[index - 1].name)
         torch.manual_seed(self.config.seed * 1000 + index)
+        self.data.cache.begin_phase()
         plan, train = self._plan(task), self.data.pixels(task.train, f"{task.name} train")
         info = TaskInfo(
             index, task.name, task.class_names, task.prompts(self.templates), self.config.seed, plan.steps,
@@ -307,9 +308,10 @@ class Learner:
     # -- evaluation -----------------------------------------------------------------------------------------
 
     def _evaluate(self, when: str, *, with_alignment: bool = False) -> AccuracyRows:
-        """Evaluate the current model on the test images of all tasks; `when` is for messages."""
+        """Evaluate the current model on all tasks; `when` is for messages."""
         tasks = self.sequence.tasks
-        pixels = [self.data.cached(task.test, f"{task.name} test") for task in tasks]
+        self.data.cache.begin_phase()
+        pixels = [self.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks]
         with progress(f"evaluating {when}", sum(map(len, pixels))) as advance:
             rows = accuracy_rows(
                 self.method.inference({task.name: task.class_names for task in tasks}),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tasso.config import Protocol, RunConfig, absolute_paths, read_templates, unwrap
-from tasso.data import BENCHMARKS
+from tasso.data import BENCHMARKS, TASK_IMAGES
 from tasso.errors import ConfigError
 from tasso.methods import Method, build_method
 from tasso.training.engine import check_optimizer, choose_device, choose_precision
@@ -28,7 +28,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     precision = choose_precision(config.precision, device)
     check_optimizer(config.optimizer, device)
     resolved = config.resolved(method.run_defaults)
-    resolved = dataclasses.replace(resolved, **absolute_paths(resolved, names=BENCHMARKS))
+    resolved = dataclasses.replace(resolved, **absolute_paths(resolved, names=(*BENCHMARKS, TASK_IMAGES)))
     return dataclasses.replace(
         resolved,
         method=method.hyper_parameters(),
@@ -45,7 +45,12 @@ def _prompts(template: str) -> str:
 
 
 def _with_prompts(task: dict[str, Any]) -> dict[str, Any]:
-    return {**task, "template": _prompts(task["template"])} if "template" in task else task
+    if "template" not in task:
+        return task
+    try:
+        return {**task, "template": _prompts(task["template"])}
+    except ConfigError as error:
+        raise ConfigError(f"tasks: {task['name']}: {error}") from None
 
 
 def label_of(config: RunConfig, method: Method) -> str:

@@ -47,6 +47,7 @@ def new_results(
         "seed": config.seed,
         "model": str(ModelSpec(**portable(dataclasses.asdict(clip.spec)))),  # tables have no paths of this machine
         "benchmark": config.benchmark,
+        "split": config.evaluate_on,
         "sequence": config.sequence,
         "protocol": config.protocol,
         "tasks": sequence.names,

@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from tasso.config import RunConfig, unwrap
-from tasso.data import ImageSet, Task, TaskSequence
-from tasso.data.images import Pixels, Preprocess, Stream, load_pixels, open_packs, thread_pool
+from tasso.data import TASK_IMAGES, ImageSet, Task, TaskSequence
+from tasso.data.images import PixelCache, Pixels, Preprocess, Stream, open_packs, thread_pool
 from tasso.distributed import Distributed
 from tasso.errors import RunError
 from tasso.methods import Method
 from tasso.models.clip import Clip, ModelSpec
-from tasso.progress import progress
 from tasso.training.results import check_complete
 from tasso.training.run_folder import RunFolder
 
@@ -32,31 +31,20 @@ class RunData:
         distributed: Distributed,
     ) -> None:
         """Packs the images first if the configuration has a `pack_dir`."""
-        self.config, self.preprocess, self.device, self.distributed = config, preprocess, device, distributed
+        self.config, self.device, self.distributed = config, device, distributed
         self.pool = thread_pool(config.workers)
-        self.packs = packs = open_packs(config, self.pool, preprocess)
+        packs = open_packs(config, self.pool, preprocess)
         self.sequence = distributed.main_first(lambda: packs.packed(sequence)) if packs else sequence
         self.left_out = packs.left_out if packs else {}
-        self._cache: dict[str, Pixels] = {}
+        self.cache = PixelCache(preprocess, device, self.pool, config.cache_gib, packs)
 
     def pixels(self, images: ImageSet, what: str) -> Pixels:
-        """Decode images; `what` names them on the progress bar."""
-        with progress(f"reading {what}", len(images)) as advance:
-            return load_pixels(
-                images,
-                self.preprocess,
-                self.device,
-                self.pool,
-                self.config.cache_gib,
-                lambda n: advance(n, ""),
-                self.packs,
-            )
+        """Images that are used in this phase only; `what` names them in messages."""
+        return self.cache.pixels(images, what, keep=False)
 
     def cached(self, images: ImageSet, what: str) -> Pixels:
-        """As `pixels`, for images that are used in several tasks: cached under the name `what`."""
-        if what not in self._cache:
-            self._cache[what] = self.pixels(images, what)
-        return self._cache[what]
+        """As `pixels`, for images that are used in several tasks."""
+        return self.cache.pixels(images, what)
 
     def streams(
         self, index: int, task: Task, train: Pixels, method: Method, extra: Mapping[str, ImageSet]
@@ -75,7 +63,7 @@ class RunData:
             )
         }
         for name, view in ((request.name, request.view) for request in method.image_requests() if request.each_step):
-            if name == "current":
+            if name == "current" or (name == "reference" and c.reference == TASK_IMAGES):
                 images, pixels = task.train, train
             elif name == "reference":
                 images = unwrap(self.sequence.reference)
@@ -120,7 +108,7 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
     recorded = results["data"]
     for name, before in recorded["tasks"].items():
         now = contents["tasks"].get(name, before)
-        counts = [f"{d['classes']} classes, {d['train']} training and {d['test']} test images" for d in (before, now)]
+        counts = [_counts(task) for task in (before, now)]
         if counts[0] != counts[1]:
             raise RunError(
                 f"{run}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
@@ -138,5 +126,12 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
             f"{now['images']} now). {ADVICE}"
         )
     for key, what in (("reference_texts", "reference texts"), ("reference_names", "class names of the reference set")):
-        if "reference" in recorded and "reference" in contents and recorded.get(key) != contents.get(key):
+        loaded = all("reference" in data or key in data for data in (recorded, contents))
+        if loaded and recorded.get(key) != contents.get(key):
             raise RunError(f"{run}: the {what} are not those this run was started with. {ADVICE}")
+
+
+def _counts(task: Mapping[str, Any]) -> str:
+    """Sizes of what a run uses. One that is evaluated on validation images has no test images."""
+    evaluated = f"{task['test']} test" if task["test"] else f"{task['val']} validation"
+    return f"{task['classes']} classes, {task['train']} training and {evaluated} images"

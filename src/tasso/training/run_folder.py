@@ -18,15 +18,17 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tasso.config import RunConfig, from_dict
+from tasso.data import TASK_IMAGES
 from tasso.errors import BusyError, ConfigError, RunError
 from tasso.files import is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
 from tasso.methods import build_method
-from tasso.training.identity import identity
+from tasso.training.identity import identity, portable
 from tasso.training.results import check_results, to_json
 from tasso.training.tensor_files import read_tensors, write_tensors
 from tasso.version import __version__
 
 STATE_VERSION = 2
+MAY_MOVE = ("tasks", "reference", "model", "pretrained")  # when a run is resumed; their content may not change
 STATE_ADVICE = "Remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
@@ -70,8 +72,8 @@ class RunFolder:
             if not self.config_file.exists():
                 # Without `overwrite`: using this file as --config must resume the run.
                 self._write_config({**config.to_dict(), "overwrite": False, "versions": versions()})
-            elif not same_data_paths(self.read_config(), config):  # own images have moved
-                moved = {"tasks": config.tasks, "reference": config.reference}
+            elif not same_paths(self.read_config(), config):  # own images or weights have moved
+                moved = {key: getattr(config, key) for key in MAY_MOVE}
                 self._write_config({**read_yaml(self.config_file), **moved})
             self.checkpoints.mkdir(exist_ok=True)
             yield
@@ -247,15 +249,20 @@ def saving(file: Path) -> Iterator[None]:
         ) from None
 
 
-def same_data_paths(one: RunConfig, other: RunConfig) -> bool:
-    """Are own tasks and reference images read from the same places?"""
-    return (one.tasks, one.reference) == (other.tasks, other.reference)
+def same_paths(one: RunConfig, other: RunConfig) -> bool:
+    """Are own tasks, reference images and pretrained weights read from the same places?"""
+    return all(getattr(one, key) == getattr(other, key) for key in MAY_MOVE)
 
 
 def _comparable(config: RunConfig) -> dict[str, Any]:
-    """What must not change when a run is resumed. Own images may have moved: `check_data` compares what they are."""
+    """What must not change when a run is resumed.
+
+    Own images and weights may have moved: `check_data` and `check_weights` compare what they are.
+    """
     names = [place["name"] for place in config.tasks] if config.tasks else None
-    return {**identity(config), "tasks": names, "reference": None}
+    weights = portable({"model": config.model, "pretrained": config.pretrained})
+    reference = TASK_IMAGES if config.reference == TASK_IMAGES else None
+    return {**identity(config), **weights, "tasks": names, "reference": reference}
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasso.data.images.pixels import InMemoryPixels, Pixels
+from tasso.data.images.pixels import OneSizePixels, Pixels
 from tasso.data.images.transforms import Indices, crop_draws
 from tasso.distributed import SINGLE_PROCESS, Distributed
 
@@ -44,6 +44,33 @@ class ImageBatch:
 Prefetched = tuple[ImageBatch, torch.cuda.Event | None]
 
 
+class ShuffledEpochs:
+    """Which of `count` things each step gets, `size` at a time; the seed and the step decide."""
+
+    def __init__(self, count: int, size: int, seed: tuple[int, ...], name: str) -> None:
+        """`seed`: of the run and the task. `name` tells these draws apart from others."""
+        self.count, self.size = count, size
+        self.seed = (*seed, zlib.crc32(name.encode()))
+        self._permutations: dict[int, Indices] = {}
+
+    def indices(self, step: int) -> Indices:
+        """Indices of a step, `(size,)`: shuffled epochs, the incomplete last batch of each left out."""
+        count, size = self.count, self.size
+        if count >= size:
+            epoch, batch = divmod(step, count // size)
+            return self._permutation(epoch)[batch * size : (batch + 1) * size]
+        # Fewer than a batch holds: batches go through several epochs.
+        first, start = divmod(step * size, count)
+        epochs = [self._permutation(first + more) for more in range(-(-(start + size) // count))]
+        return np.concatenate(epochs)[start : start + size]
+
+    def _permutation(self, epoch: int) -> Indices:
+        if epoch not in self._permutations:  # drawn once per epoch; neighbours stay cached for the prefetching
+            self._permutations = {other: p for other, p in self._permutations.items() if abs(other - epoch) <= 1}
+            self._permutations[epoch] = np.random.default_rng((*self.seed, 0, epoch)).permutation(self.count)
+        return self._permutations[epoch]
+
+
 class Stream:
     """An endless, shuffled sequence of batches from one image set."""
 
@@ -68,35 +95,19 @@ class Stream:
         """
         self.distributed = distributed
         self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
-        self.seed = (*seed, zlib.crc32(name.encode()))
+        self.epochs = ShuffledEpochs(len(pixels), batch_size, seed, name)
         self.device = device
         # Images in memory are ready at once; those on disk are prepared one step ahead.
-        self._worker = None if isinstance(pixels, InMemoryPixels) else ThreadPoolExecutor(1)
+        in_memory = isinstance(pixels, OneSizePixels) and pixels.stack is not None
+        self._worker = None if in_memory else ThreadPoolExecutor(1)
         self._cuda_stream: torch.cuda.Stream | None = None
         if self._worker and device.type == "cuda":  # the next step's copies and crops run beside the training
             self._cuda_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pending: dict[int, Future[Prefetched]] = {}
-        self._permutations: dict[int, Indices] = {}
 
     def indices(self, step: int) -> Indices:
-        """Indices of a step's images, `(B,)`: shuffled epochs, the incomplete last batch of each left out."""
-        count, size = len(self.pixels), self.batch_size
-        if count >= size:
-            epoch, batch = divmod(step, count // size)
-            return self._permutation(epoch)[batch * size : (batch + 1) * size]
-        # Fewer images than a batch holds: batches go through several epochs.
-        first, start = divmod(step * size, count)
-        epochs = [self._permutation(first + more) for more in range(-(-(start + size) // count))]
-        return np.concatenate(epochs)[start : start + size]
-
-    def _permutation(self, epoch: int) -> Indices:
-        if epoch not in self._permutations:  # drawn once per epoch; neighbours stay cached for the prefetching
-            self._permutations = {other: p for other, p in self._permutations.items() if abs(other - epoch) <= 1}
-            self._permutations[epoch] = self._draw_permutation(epoch)
-        return self._permutations[epoch]
-
-    def _draw_permutation(self, epoch: int) -> Indices:
-        return np.random.default_rng((*self.seed, 0, epoch)).permutation(len(self.pixels))
+        """Indices of a step's images, `(B,)`."""
+        return self.epochs.indices(step)
 
     def batch(self, step: int) -> ImageBatch:
         """The images of this step."""
@@ -129,7 +140,7 @@ class Stream:
         indices = self.indices(step)
         own = self.distributed.shard(len(indices))
         if self.view == "train":
-            draws = crop_draws(np.random.default_rng((*self.seed, 1, step)), len(indices))
+            draws = crop_draws(np.random.default_rng((*self.epochs.seed, 1, step)), len(indices))
             pixels = self.pixels.train_view(indices[own], draws[own])
         else:
             pixels = self.pixels.eval_view(indices[own])

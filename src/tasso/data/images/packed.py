@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasso.data.images.pack import image_bytes, split_sizes
+from tasso.data.images.pack import split_sizes
 from tasso.data.images.packs import Location
 from tasso.data.images.transforms import (
     Boxes,
@@ -41,18 +41,14 @@ class PackedPixels:
         return len(self.locations)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all images together."""
-        return int(image_bytes(self.sizes).sum())
-
-    @property
     def one_size(self) -> bool:
         """Are all images of one size, and none shrunk?"""
         return bool((self.sizes == self.sizes[0, [0, 1, 0, 1]]).all())
 
-    def stack(self) -> Array:
-        """All images, `(N, 3, H, W)` uint8, if they are of one size."""
-        return np.stack([pack.image(index) for pack, index in self.locations])
+    def image(self, index: int) -> Array:
+        """One image as packed, `(3, H, W)` uint8."""
+        pack, own = self.locations[index]
+        return pack.image(own)
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         packed, original = split_sizes(self.sizes[indices])
@@ -81,8 +77,7 @@ class PackedPixels:
         pixels: Array = batch.numpy()
 
         def copy(row: int) -> None:
-            pack, index = self.locations[indices[row]]
-            region = pack.image(index)[:, top[row] : bottom[row], left[row] : right[row]]
+            region = self.image(indices[row])[:, top[row] : bottom[row], left[row] : right[row]]
             pixels[row, :, : region.shape[1], : region.shape[2]] = region
 
         list(self.pool.map(copy, range(len(indices))))

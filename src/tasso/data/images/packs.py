@@ -54,18 +54,16 @@ class Packs:
         """Pack the sets of a sequence, or open their packs. The sequence returned has only readable images.
 
         Args:
-            train: training images and reference images too, not only the test images.
+            train: training images and reference images too, not only those that accuracies are measured on.
         """
 
         def add(images: ImageSet, name: str, may_skip: bool) -> ImageSet:
             return self.add(images, f"{sequence.benchmark} {name}", may_skip=may_skip)
 
         def packed_task(task: Task) -> Task:
-            # A test image is never skipped: the score would be that of another test set.
-            test = add(task.test, f"{task.name} test", False)
-            return dataclasses.replace(
-                task, test=test, train=add(task.train, f"{task.name} train", True) if train else task.train
-            )
+            # An evaluated image is never skipped: the score would be that of another set.
+            task = task.with_evaluated(add(task.evaluated, f"{task.name} {task.split}", False))
+            return dataclasses.replace(task, train=add(task.train, f"{task.name} train", True)) if train else task
 
         tasks = tuple(packed_task(task) for task in sequence.tasks)
         reference = sequence.reference
@@ -150,7 +148,7 @@ class Packs:
 def _advice(may_skip: bool) -> str:
     if may_skip:
         return "Replace it, or use --corrupt skip to learn without such images"
-    return "Replace it: a test image is never left out, since the score would be that of another test set"
+    return "Replace it: an image to evaluate on is never left out, since the score would be that of another set"
 
 
 def open_packs(config: RunConfig, pool: ThreadPoolExecutor, preprocess: Preprocess | None = None) -> Packs | None:

@@ -1,7 +1,8 @@
-"""The images of one set as a model sees them: in memory when they fit and are of one size, else read when needed."""
+"""The images of one set as a model sees them. Those of one size may be in memory; others are decoded when needed."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,6 @@ from PIL import Image
 from torch import Tensor
 
 from tasso.data.images.decode import decode
-from tasso.data.images.packed import PackedPixels
-from tasso.data.images.packs import Packs
 from tasso.data.images.transforms import (
     Boxes,
     Indices,
@@ -28,7 +27,10 @@ from tasso.data.images.transforms import (
     resized,
 )
 from tasso.data.task import Array, ImageSet
+from tasso.errors import DataError
 
+CHUNK_BYTES = 2**28  # of decoded images that are handled at once
+CHUNK_IMAGES = 256  # of a set that are read at once
 PIL_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
@@ -48,29 +50,95 @@ class Pixels(Protocol):
         """The images as evaluation sees them, `(B, 3, size, size)`, normalised, on the device."""
 
 
-class InMemoryPixels:
-    """All images in one uint8 tensor on the device, where views are computed batch by batch."""
+class MixedSizesError(DataError):
+    """The images of a set are not of one size."""
 
-    def __init__(self, stack: Tensor, preprocess: Preprocess) -> None:
+
+class OneSizePixels:
+    """Images of one size, in memory on the device or read when needed. Views are computed on the device, batch by
+    batch, and have the same bits in both cases."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        read: Callable[[int], Array],
+        preprocess: Preprocess,
+        device: torch.device,
+        pool: ThreadPoolExecutor,
+        checked: bool = False,
+    ) -> None:
         """
         Args:
-            stack: `(N, 3, H, W)`, uint8.
+            shape: (N, 3, H, W).
+            read: the image with this index, `(3, H, W)` uint8.
+            checked: all images are known to be of this size.
         """
-        self.stack, self.preprocess = stack, preprocess
+        self.shape, self.read, self.preprocess, self.device, self.pool = shape, read, preprocess, device, pool
+        self.checked = checked
+        self.nbytes = math.prod(shape)
+        self.stack: Tensor | None = None  # all images on the device, (N, 3, H, W) uint8, if they are in memory
+        self._at_once = max(1, CHUNK_BYTES * shape[0] // max(1, self.nbytes))
 
     def __len__(self) -> int:
-        return len(self.stack)
+        return self.shape[0]
 
-    def _take(self, indices: Indices) -> Tensor:
-        return self.stack[torch.from_numpy(indices).to(self.stack.device, non_blocking=True)]
+    def load(self, make_room: Callable[[], bool], on_progress: Callable[[int], Any] = lambda count: None) -> None:
+        """Read the images into memory if there is room. At any time, this needs little more than they take.
+
+        If there is none, they are read once nevertheless, unless all are known to be of one size.
+
+        Args:
+            make_room: is there room? Asked when the first images are read: often they are of other sizes already.
+
+        Raises:
+            MixedSizesError: an image has another size.
+        """
+        if self.checked and not make_room():
+            return
+        stack, step = None, min(self._at_once, CHUNK_IMAGES)
+        for start in range(0, len(self), step):
+            indices = np.arange(start, min(start + step, len(self)))
+            images = self._read(indices)
+            if start == 0 and (self.checked or make_room()):
+                stack = torch.empty(self.shape, dtype=torch.uint8, device=self.device)
+            if stack is not None:
+                stack[start : start + step] = images
+            on_progress(len(indices))
+        self.stack, self.checked = stack, True
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
-        height, width = (np.full(len(indices), side, dtype=np.int64) for side in self.stack.shape[-2:])
+        height, width = (np.full(len(indices), side, dtype=np.int64) for side in self.shape[-2:])
         boxes = random_boxes(draws, height, width)
-        return normalise(crop_and_resize(self._take(indices), boxes, self.preprocess), self.preprocess)
+        return self._view(indices, lambda images, part: crop_and_resize(images, boxes[part], self.preprocess))
 
     def eval_view(self, indices: Indices) -> Tensor:
-        return normalise(resize_and_centre(self._take(indices), self.preprocess), self.preprocess)
+        return self._view(indices, lambda images, part: resize_and_centre(images, self.preprocess))
+
+    def _view(self, indices: Indices, view: Callable[[Tensor, slice], Tensor]) -> Tensor:
+        """Of large photographs only a few are on the device at once, as numbers that take more room than bytes."""
+        parts = [slice(first, first + self._at_once) for first in range(0, len(indices), self._at_once)]
+        views = [view(self._take(indices[part]), part) for part in parts]
+        return normalise(torch.cat(views) if len(views) > 1 else views[0], self.preprocess)
+
+    def _take(self, indices: Indices) -> Tensor:
+        stack = self.stack
+        if stack is None:
+            return self._read(indices).to(self.device, non_blocking=True)
+        return stack[torch.from_numpy(indices).to(self.device, non_blocking=True)]
+
+    def _read(self, indices: Indices) -> Tensor:
+        """`(B, 3, H, W)` uint8, not on the device yet."""
+        batch = torch.empty((len(indices), *self.shape[1:]), dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        pixels: Array = batch.numpy()
+
+        def copy(row: int) -> None:
+            image = self.read(int(indices[row]))
+            if image.shape != self.shape[1:]:
+                raise MixedSizesError(f"an image of shape {image.shape} among others of {self.shape[1:]}")
+            pixels[row] = image
+
+        list(self.pool.map(copy, range(len(indices))))
+        return batch
 
 
 class DecodedPixels:
@@ -118,59 +186,3 @@ class DecodedPixels:
 def thread_pool(workers: int) -> ThreadPoolExecutor:
     """Threads for decoding: Pillow releases the interpreter lock while it decodes."""
     return ThreadPoolExecutor(workers or os.cpu_count() or 1)
-
-
-def load_pixels(
-    images: ImageSet,
-    preprocess: Preprocess,
-    device: torch.device,
-    pool: ThreadPoolExecutor,
-    limit_gib: float,
-    on_progress: Callable[[int], Any] = lambda count: None,
-    packs: Packs | None = None,
-) -> Pixels:
-    """Load images into memory if all are of one size and fit the limit; else they are read when needed.
-
-    Args:
-        limit_gib: of the images of this set.
-        packs: read from these where they have the images.
-    """
-    if packs and (locations := packs.find(images)) is not None:
-        packed = PackedPixels(locations, preprocess, device, pool)
-        if not packed.one_size or packed.nbytes > limit_gib * 2**30:
-            return packed
-        on_progress(len(images))
-        return InMemoryPixels(torch.from_numpy(packed.stack()).to(device), preprocess)
-    first = decode(images, 0)
-    if first.nbytes * len(images) <= limit_gib * 2**30:
-        stack = np.empty((len(images), *first.shape), dtype=np.uint8)
-        if _fill(stack, images, pool, on_progress):
-            return InMemoryPixels(torch.from_numpy(stack).permute(0, 3, 1, 2).contiguous().to(device), preprocess)
-    return DecodedPixels(images, preprocess, device, pool)
-
-
-def _fill(stack: Array, images: ImageSet, pool: ThreadPoolExecutor, on_progress: Callable[[int], Any]) -> bool:
-    """Decode all images into the stack `(N, H, W, 3)`; False as soon as one image has another size."""
-
-    def fill(indices: range) -> bool:
-        for index in indices:
-            image = decode(images, index)
-            if image.shape != stack.shape[1:]:
-                return False
-            stack[index] = image
-        return True
-
-    chunk = 256
-    chunks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
-    # A small look-ahead: when sizes differ, the rest must not be decoded in vain.
-    ahead = 2 * (os.cpu_count() or 1)
-    futures = [pool.submit(fill, indices) for indices in chunks[:ahead]]
-    for number, indices in enumerate(chunks):
-        if not futures[number].result():
-            for future in futures[number + 1 :]:
-                future.cancel()
-            return False
-        if number + ahead < len(chunks):
-            futures.append(pool.submit(fill, chunks[number + ahead]))
-        on_progress(len(indices))
-    return True

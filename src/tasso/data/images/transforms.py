@@ -56,6 +56,10 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.top)
 
+    def __getitem__(self, part: slice) -> Boxes:
+        """The boxes of some of the images."""
+        return Boxes(self.top[part], self.left[part], self.height[part], self.width[part])
+
 
 @dataclass(frozen=True)
 class Sizes:

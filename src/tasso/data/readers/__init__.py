@@ -2,6 +2,6 @@
 
 from tasso.data.readers.folder import find_all_images
 from tasso.data.readers.load import load_own
-from tasso.data.readers.split import few_shot
+from tasso.data.readers.split import few_shot, hold_back
 
-__all__ = ["few_shot", "find_all_images", "load_own"]
+__all__ = ["few_shot", "find_all_images", "hold_back", "load_own"]

@@ -1,4 +1,4 @@
-"""Which images of a class are for training and which for testing, where the data do not say; and few-shot subsets."""
+"""Which images of a class are for training, validation and testing, where the data do not say; few-shot subsets."""
 
 from __future__ import annotations
 
@@ -12,22 +12,32 @@ from tasso.data.task import ImageSet
 
 
 def held_out_count(images: int, share: float) -> int:
-    """How many of a class's images are for testing: their share, at least one, but one is left to train on. A class
-    with a single image is trained and not tested."""
+    """How many of a class's images are not trained on: their share, at least one, but one is left to train on. A class
+    with a single image is trained and not evaluated."""
     return min(max(1, round(share * images)), images - 1)
 
 
 def split_class(keys: Sequence[str], label: str, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Indices of the training and of the test images of one class, each in ascending order.
+    """Indices of the training images of one class and of those that are held out, each in ascending order.
 
     The choice depends on the seed, the label and the class's own images, not on other classes, the order of the list or
     the name of the task.
     """
     order = sorted(range(len(keys)), key=lambda index: keys[index])
     chosen = _generator(seed, label).permutation(len(keys))[: held_out_count(len(keys), share)]
-    test = {order[number] for number in chosen.tolist()}
+    held_out = {order[number] for number in chosen.tolist()}
     indices = range(len(keys))
-    return [i for i in indices if i not in test], [i for i in indices if i in test]
+    return [i for i in indices if i not in held_out], [i for i in indices if i in held_out]
+
+
+def hold_back(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """Training images without a share of each class, and this share: the same for all methods and seeds of runs."""
+    kept = np.ones(len(images), dtype=bool)
+    for label in np.unique(images.labels):
+        indices = np.flatnonzero(images.labels == label)
+        _, held_back = split_class([images.keys[i] for i in indices], f"validation {label}", share, seed)
+        kept[indices[held_back]] = False
+    return images.subset(np.flatnonzero(kept)), images.subset(np.flatnonzero(~kept))
 
 
 def few_shot(images: ImageSet, shots: int, seed: int) -> ImageSet:

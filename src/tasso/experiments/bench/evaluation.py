@@ -17,7 +17,7 @@ def bench_eval(
     """Embed two test sets and score them for MTIL and MCIL; images are on the device already."""
     learner = random_learner(dict(options), classes=classes, images=64, test=images)
     tasks, device = learner.sequence.tasks, learner.device
-    pixels = [learner.data.cached(task.test, f"{task.name} test") for task in tasks]
+    pixels = [learner.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks]
     inference = learner.method.inference({task.name: task.class_names for task in tasks})
     reset_peak_memory(device)
 

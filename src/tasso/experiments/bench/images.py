@@ -16,7 +16,7 @@ from PIL import Image
 
 from tasso.data import ImageSet
 from tasso.data.annotated import FolderSource
-from tasso.data.images import Packs, Pixels, Stream, load_pixels
+from tasso.data.images import Packs, PixelCache, Pixels, Stream
 from tasso.experiments.bench.random_tasks import bench_learner, random_learner, two_tasks
 from tasso.experiments.bench.step import IMAGES, time_steps
 from tasso.experiments.bench.timing import describe_machine, synchronise
@@ -58,8 +58,9 @@ def bench_images(
         packs = Packs(Path(folder) / "packs", learner.config.pack_size, False, pool)
         packed_images = packs.add(photographs, "photographs", may_skip=False)
         packing_seconds = time.perf_counter() - started
-        exact = images_per_second(load_pixels(photographs, preprocess, device, pool, 0.0), device, batches)
-        packed_pixels = load_pixels(packed_images, preprocess, device, pool, 0.0, packs=packs)
+        decoded_pixels = PixelCache(preprocess, device, pool, 0.0).pixels(photographs, "photographs")
+        exact = images_per_second(decoded_pixels, device, batches)
+        packed_pixels = PixelCache(preprocess, device, pool, 0.0, packs).pixels(packed_images, "photographs")
         packed = images_per_second(packed_pixels, device, batches)
         from_packs = time_steps(  # without a cache in memory, however few the images are
             bench_learner(

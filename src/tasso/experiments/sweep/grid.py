@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,11 @@ class Grid:
         for axis in AXES.values():
             if not getattr(self, axis):
                 raise ConfigError(f"{axis}: name at least one")
+
+    def with_rates(self, rates: Mapping[str, Options]) -> Grid:
+        """The sweep with these options by method, where it does not say otherwise."""
+        given = {name: {**rates.get(name, {}), **self.by_method.get(name, {})} for name in self.methods}
+        return replace(self, by_method=given)
 
     def jobs(self) -> list[Job]:
         """All runs, each once; those that differ in nothing (SnD has no rank) are one."""

@@ -77,7 +77,7 @@ def resolved_identity(options: Mapping[str, Any]) -> dict[str, Any]:
 
     `auto` stays as it is: a name is the same where a run is planned, where it is learned and where it is read.
     """
-    return portable(_full_identity(options))
+    return portable(full_identity(options))
 
 
 def distinct(jobs: Iterable[Job]) -> list[Job]:
@@ -87,7 +87,7 @@ def distinct(jobs: Iterable[Job]) -> list[Job]:
         first = found.setdefault(job, job)
         if first is job:
             continue
-        before, now = _full_identity(first.options), _full_identity(job.options)
+        before, now = full_identity(first.options), full_identity(job.options)
         for key in {**before, **now}:
             one, other = before.get(key), now.get(key)
             if one != other:
@@ -98,7 +98,8 @@ def distinct(jobs: Iterable[Job]) -> list[Job]:
     return list(found)
 
 
-def _full_identity(options: Mapping[str, Any]) -> dict[str, Any]:
+def full_identity(options: Mapping[str, Any]) -> dict[str, Any]:
+    """As `resolved_identity`, with paths."""
     from tasso.methods import build_method
 
     config = from_dict(options, "run")

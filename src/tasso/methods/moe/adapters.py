@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tasso.distributed import SINGLE_PROCESS, Distributed
 from tasso.errors import ConfigError
-from tasso.methods.moe.experts import choose_experts, draw_experts, expert_shapes, mix_experts, most_chosen
+from tasso.methods.moe.experts import choose_experts, draw_experts, expert_shapes, mix_experts, most_chosen, one_hot
 from tasso.models.clip import Clip
 
 PLAIN = -1  # the route of a sample that goes through plain CLIP
@@ -141,8 +141,7 @@ class BlockExperts(nn.Module):
         gate, noise = self._router(route, learning)
         chosen, shares = choose_experts(tokens[:, 0], gate, noise, self.design.top)
         if learning:  # counted on the device: reading the counts would wait for it
-            indices = torch.arange(self.design.experts, device=chosen.device)
-            self.counts += (chosen.flatten()[:, None] == indices).sum(0)
+            self.counts += one_hot(chosen, self.design.experts).sum((0, 1))
         weights = {name: self.weight(name) for name in self.shapes}
         dropout = self.design.dropout if learning else 0.0
         return mix_experts(tokens, weights, chosen, shares, self.design.scale, dropout)

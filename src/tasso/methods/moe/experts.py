@@ -54,20 +54,28 @@ def choose_experts(first: Tensor, gate: Tensor, noise: Tensor | None, top: int) 
         return best.indices, best.values.softmax(-1)
 
 
+def one_hot(chosen: Tensor, experts: int) -> Tensor:
+    """Which expert an index stands for, (…, experts) from indices (…); nothing is read from the device."""
+    return chosen[..., None] == torch.arange(experts, device=chosen.device)
+
+
 def mix_experts(
     tokens: Tensor, weights: Mapping[str, Tensor], chosen: Tensor, shares: Tensor, scale: float, dropout: float = 0.0
 ) -> Tensor:
     """Output of the chosen experts for tokens (B, length, width), weighted by their shares (B, top).
 
-    Only chosen experts are computed: their weights are gathered per sample and concatenated to one wider expert.
+    Only chosen experts are computed: their weights are gathered per sample and concatenated to one wider expert. They
+    are gathered by a product with zeros and ones, whose gradient is a product too. That of an index adds up the samples
+    of an expert in no fixed order on a GPU, so that two runs would differ.
     """
     samples, top = chosen.shape
+    experts, hidden, width = weights["down"].shape
     dtype = _compute_dtype(tokens)
+    rows = one_hot(chosen.flatten(), experts).to(dtype)
 
     def gathered(name: str) -> Tensor:
-        return weights[name].to(dtype).index_select(0, chosen.flatten())
+        return rows @ weights[name].to(dtype).flatten(1)
 
-    hidden, width = weights["down"].shape[1:]
     down, up = (gathered(name).view(samples, top * hidden, width) for name in ("down", "up"))
     inner = F.relu(torch.baddbmm(gathered("down_bias").view(samples, 1, top * hidden), tokens.to(dtype), down.mT))
     inner = F.dropout(inner, dropout) * shares.repeat_interleave(hidden, dim=1)[:, None]

@@ -161,7 +161,7 @@ def of_distances(
     shared = f"after the last task on {comparison.name}: {who}. Runs with several seeds are taken together."
     yield Figure(
         f"distances-images-{where}",
-        "Cosine distances between each test image and the text of its own class, one panel per data set; dashed: the "
+        "Cosine distances between each image and the text of its own class, one panel per data set; dashed: the "
         f"pretrained model; {shared}",
         partial(draw.histograms, comparison, found, pair, shown),
         "distances",
@@ -169,7 +169,7 @@ def of_distances(
     )
     yield Figure(
         f"boxes-classes-{where}",
-        "Cosine distances between class texts and the mean embedding of each class's test images, one distance per "
+        "Cosine distances between class texts and the mean embedding of each class's images, one distance per "
         "class. Box: quartiles and median; line: minimum to maximum; dashed: median of the pretrained model; "
         f"{shared}",
         partial(draw.boxes, comparison, found, pair, shown),

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tasso.experiments.plans import PLANS
 from tasso.report.frame import SETTINGS, Setting
@@ -24,7 +24,8 @@ from tasso.report.paper.rules import (
     TimeRatio,
     printed_wins,
 )
-from tasso.report.paper.verdict import UNTESTED, Verdict
+from tasso.report.paper.verdict import UNTESTED, Correct, Verdict
+from tasso.report.significance import holm
 from tasso.report.tables import SETTING_NAMES
 
 GEODESIC, L2 = "geodesic, subspace", "L2, subspace"
@@ -198,14 +199,27 @@ CLAIMS = (
 
 
 def verdicts(evaluation: Evaluation) -> list[Verdict]:
-    """Judge all claims, then what the paper leaves open."""
-    return [_judge(claim, evaluation) for claim in CLAIMS]
+    """Judge all claims, then what the paper leaves open.
+
+    p-values are corrected by Holm's method over all tests of all of them, whatever comes of each; "ahead" and "behind"
+    are a family each, in which a test that points the other way has p = 1.
+    """
+    found = [claim.rule(evaluation, lambda p, ahead: p) for claim in CLAIMS]
+    tests = [(one.p, one.value > 0) for judgement in found for one in judgement.numbers if one.p is not None]
+    corrected: dict[tuple[float, bool], float] = {}
+    for side in (True, False):
+        family = [p if ahead == side else 1.0 for p, ahead in tests]
+        corrected |= {(p, side): q for p, q in zip(family, holm(family), strict=True)}
+    return [_judge(claim, evaluation, lambda p, ahead: corrected[p, ahead]) for claim in CLAIMS]
 
 
-def _judge(claim: Claim, evaluation: Evaluation) -> Verdict:
-    found = claim.rule(evaluation)
+def _judge(claim: Claim, evaluation: Evaluation, correct: Correct) -> Verdict:
+    found = claim.rule(evaluation, correct)
+    numbers = tuple(
+        one if one.p is None else replace(one, corrected=correct(one.p, one.value > 0)) for one in found.numbers
+    )
     notes = [claim.note, found.note]
     if found.outcome == UNTESTED:
         notes.append(evaluation.missing_note(claim.plan))
-    values = {**asdict(found), "numbers": found.numbers, "note": " ".join(note for note in notes if note)}
+    values = {**asdict(found), "numbers": numbers, "note": " ".join(note for note in notes if note)}
     return Verdict(**values, key=claim.key, claim=claim.sentence, question=claim.question)

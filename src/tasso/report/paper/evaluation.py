@@ -12,7 +12,7 @@ import pandas as pd
 
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.experiments.record import RECORD, Record, read_record
-from tasso.report.frame import COLUMNS, SETTINGS, Setting, run_table
+from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table
 from tasso.report.frame import distances as distances_of
 from tasso.report.looks import parts
 from tasso.report.reader import ReportError
@@ -20,6 +20,7 @@ from tasso.report.results import RESULTS_NAME, read_run
 from tasso.report.study import STUDY_ENDINGS, read_study
 
 LEVELS = ("classes", "images")  # of distances: class means, as the paper draws it, and single images
+NO_VALUES = pd.Series(dtype=float, index=pd.MultiIndex.from_arrays([[], []], names=["sequence", "seed"]))
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,7 @@ class Evaluation:
 
     def values(self, plan: str, row: str, setting: Setting, metric: str) -> pd.Series[float]:
         """A metric of the finished runs of a row, by sequence and seed."""
-        nothing = pd.MultiIndex.from_arrays([[], []], names=["sequence", "seed"])
-        return self._values.get((plan, row, setting, metric), pd.Series(dtype=float, index=nothing))
+        return self._values.get((plan, row, setting, metric), NO_VALUES)
 
     def runs(self, plan: str, row: str | None = None) -> pd.DataFrame:
         """Lines of `index` of a plan, or of one of its rows."""
@@ -76,7 +76,8 @@ class Evaluation:
     @property
     def where(self) -> str:
         """Benchmark and model."""
-        return ", ".join(filter(None, [self.record.setup.benchmark, self.model]))
+        setup = self.record.setup
+        return ", ".join(filter(None, [benchmark_name(setup.benchmark, setup.split), self.model]))
 
     def missing(self, plan: str) -> tuple[int, int]:
         """How many runs of a plan's rows are missing, and how many there should be."""
@@ -128,13 +129,14 @@ class Evaluation:
         """
         return self._spreads.get((setting, metric))
 
-    def seconds(self, row: str) -> float | None:
-        """Training time of a timed run, all tasks; None if one of them was not measured."""
+    def seconds(self, row: str) -> list[float]:
+        """Training times, all tasks, of the timed runs in which every task was measured."""
+        times = []
         for run in self.runs("compute", row)["run"]:
             seconds = self.frame[(self.frame["run"] == run) & (self.frame["metric"] == "seconds")]["value"]
             if len(seconds) and seconds.notna().all():
-                return float(seconds.sum())
-        return None
+                times.append(float(seconds.sum()))
+        return times
 
     @cached_property
     def texts(self) -> pd.DataFrame:
@@ -203,7 +205,7 @@ def _check(evaluation: Evaluation, runs: Path) -> None:
     measured = evaluation.run_table.to_dict("index")
     for line in evaluation.index.itertuples():
         found, setup = measured[line.run], evaluation.record.setup
-        expected = {"benchmark": setup.benchmark, "sequence": line.sequence, "seed": line.seed}
+        expected = {"benchmark": setup.benchmark, "split": setup.split, "sequence": line.sequence, "seed": line.seed}
         for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():
             if found[key] != value:
                 raise ReportError(

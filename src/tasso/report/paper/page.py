@@ -11,7 +11,7 @@ from tasso.report.paper.claims import CLAIMS
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables
-from tasso.report.paper.verdict import CLOSE, FAILS, HOLDS, UNTESTED, Outcome, Verdict
+from tasso.report.paper.verdict import CLOSE, FAILS, FEW, HOLDS, UNTESTED, Outcome, Verdict
 from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import Table, count_of
 from tasso.report.templates import Markup, render
@@ -21,6 +21,7 @@ OUTCOMES: dict[Outcome, tuple[str, str, tuple[str, str]]] = {
     HOLDS: ("✓", "holds", ("holds", "hold")),
     FAILS: ("✗", "fails", ("does not hold", "do not hold")),
     CLOSE: ("≈", "close", ("is too close to tell", "are too close to tell")),
+    FEW: ("…", "untested", ("has not enough runs", "have not enough runs")),
     UNTESTED: ("–", "untested", ("is not tested", "are not tested")),
 }
 

@@ -20,8 +20,9 @@ from tasso.report.paper.figures import FOLDER, Drawn, draw_figures, first_order,
 from tasso.report.paper.page import contradictions, tables_section, tally, verdict_section
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables, tables_of
-from tasso.report.paper.verdict import Verdict
+from tasso.report.paper.verdict import FEWEST_RUNS, Verdict
 from tasso.report.reader import ReportError
+from tasso.report.significance import FEWEST, LEVEL
 from tasso.report.tables import Cell, Column, Row, Table, count_of
 
 # What a page says first, from the table of the runs that it draws; "" where they are not enough to say it.
@@ -97,8 +98,12 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
         seeds = Cell(verdict.seeds or None, digits=0)
         rows.append(Row((Cell(claim), Cell(verdict.text), Cell(ours), Cell(paper), seeds)))
     names = ("Claim", "Outcome", "Deciding number, ours", f"The same, {PAPER}")
+    tests = sum(finding.p is not None for verdict in found for finding in verdict.numbers)
     notes = (
         "Leads are in percentage points; positive is better, whichever way the metric points.",
+        f"A test needs {FEWEST} pairs: sequences (means over their seeds), or seeds where there is one sequence. A "
+        f"claim without a test needs {FEWEST_RUNS} runs. Tests are one-sided sign-flip tests at {LEVEL:.0%}, corrected "
+        f"by Holm's method over all {tests} tests behind this table.",
         "The rule of each claim is in tasso.report.paper.claims, what it does in tasso.report.paper.rules.",
     )
     columns = (*(Column(name, numeric=False) for name in names), Column("Seeds"))
@@ -120,6 +125,7 @@ def verdict_json(found: Sequence[Verdict], evaluation: Evaluation) -> str:
     """The verdict for other programs."""
     document = {
         "benchmark": evaluation.record.setup.benchmark,
+        "split": evaluation.record.setup.split,
         "model": evaluation.model,
         "verdicts": [{**asdict(verdict), "text": verdict.text} for verdict in found],
     }
@@ -132,7 +138,8 @@ def introduction(evaluation: Evaluation) -> list[str]:
     runs = count_of(evaluation.frame["run"].nunique(), "finished run")
     lines = [
         f"{runs} on {evaluation.where}. Paper: {published().paper}. Numbers are ours unless a column or a title says "
-        f'"{PAPER}": those are printed in the paper, measured with its model on its data.'
+        f'"{PAPER}": those are printed in the paper, measured with its model on its data. Its authors chose '
+        "their options on the test images."
     ]
     settings = [f"Steps per task: {setup.common['steps']}."] if setup.common.get("steps") else []
     rates = {name: float(options["lr"]) for name, options in sorted(setup.by_method.items()) if "lr" in options}

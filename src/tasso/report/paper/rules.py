@@ -1,7 +1,8 @@
 """Rules of claims: each queries the runs of an evaluation, and judges.
 
 All comparisons are paired (same sequence, same seed). "Ahead", "behind" and "too close to tell" are defined by
-`verdict.judge`. A rule is untested while runs are missing, unless those that are there refute it.
+`verdict.judge`. A rule is untested while runs are missing, unless those that are there refute it. Where it tests, its
+findings have the p-values, and it judges them as `correct` says.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from math import sqrt
 from statistics import fmean
 
 import pandas as pd
@@ -21,8 +21,11 @@ from tasso.report.paper.published import CORE, printed, printed_tables, publishe
 from tasso.report.paper.verdict import (
     CLOSE,
     FAILS,
+    FEW,
+    FEWEST_RUNS,
     HOLDS,
     UNTESTED,
+    Correct,
     Finding,
     Judgement,
     Outcome,
@@ -35,11 +38,12 @@ from tasso.report.paper.verdict import (
     pair,
     signed,
     threshold,
+    too_few,
 )
-from tasso.report.significance import FEWEST, sign_flip_p
+from tasso.report.significance import FEWEST
 from tasso.report.tables import SETTING_NAMES, count_of, fixed
 
-Rule = Callable[[Evaluation], Judgement]
+Rule = Callable[[Evaluation, Correct], Judgement]
 
 METRIC_NAMES = {"accuracy": "accuracy", "forgetting": "forgetting", "zero_shot_degradation": "zero-shot degradation"}
 _JUDGED: dict[Outcome, str] = {HOLDS: "ahead", FAILS: "behind", CLOSE: "too close to tell"}
@@ -65,29 +69,24 @@ class Comparison:
     ahead: bool = True
     less: tuple[str, str] | None = None
 
-    def judged(self, evaluation: Evaluation) -> tuple[Paired, Finding] | None:
+    def judged(self, evaluation: Evaluation, correct: Correct) -> tuple[Paired, Finding] | None:
         """The leads and what they say; None while runs are missing."""
         compared_pair = (self.compared_pair,) if isinstance(self.compared_pair, str) else self.compared_pair
         leads = {rival: found for rival in compared_pair if (found := self._leads(evaluation, rival)) is not None}
         if len(leads) < len(compared_pair):
             return None
         rival = min(leads, key=lambda name: leads[name].mean)
-        paired, spread = leads[rival], self.spread(evaluation)
-        outcome = judge(paired, spread)
+        paired = leads[rival]
+        outcome = judge(paired, correct)
         papers = [value for one in compared_pair if (value := self._printed_lead(one)) is not None]
         words = self.words.format(rival=rival) or f"{self.first} against {rival}"
         finding = Finding(
             f"{SETTING_NAMES[self.setting]} {METRIC_NAMES[self.metric]}, {words}",
             paired.mean, len(paired.leads), paired.unit, paired.ahead, paired.p, min(papers, default=None),
             outcome=HOLDS if outcome == CLOSE and not self.ahead else outcome,
-            judged=_JUDGED[outcome] if self.ahead or outcome != CLOSE else "not behind",
+            judged=_JUDGED.get(outcome, "") if self.ahead or outcome != CLOSE else "not behind",
         )  # fmt: skip
         return paired, finding
-
-    def spread(self, evaluation: Evaluation) -> float | None:
-        """Standard deviation over seeds of what is compared."""
-        spread = evaluation.spread(self.setting, self.metric)
-        return spread if spread is None or not self.less else spread * sqrt(2)  # four runs, not two
 
     def _leads(self, evaluation: Evaluation, rival: str) -> Paired | None:
         rows = (self.first, rival, *(self.less or ()))
@@ -109,7 +108,7 @@ class Comparison:
 class Ahead:
     """Holds if every comparison does, does not hold if one does not.
 
-    `resolution`: where it is too close to tell, say how small a difference would not be seen.
+    `resolution`: where nothing is decided, say how small a difference would not be seen.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -119,28 +118,21 @@ class Ahead:
         object.__setattr__(self, "comparisons", comparisons)
         object.__setattr__(self, "resolution", resolution)
 
-    def __call__(self, evaluation: Evaluation) -> Judgement:
-        found = [(one, judged) for one in self.comparisons if (judged := one.judged(evaluation)) is not None]
-        findings = tuple(finding for _, (_, finding) in found)
+    def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
+        found = [judged for one in self.comparisons if (judged := one.judged(evaluation, correct)) is not None]
+        findings = tuple(finding for _, finding in found)
         outcomes = [finding.outcome or UNTESTED for finding in findings]
         outcome = first_outcome([*outcomes, *[UNTESTED] * (len(self.comparisons) - len(found))])
-        seeds = min((paired.seeds for _, (paired, _) in found), default=0)
-        few = self._few(evaluation, [(one, paired) for one, (paired, _) in found]) if outcome != UNTESTED else ""
-        note = ""
+        seeds = min((paired.seeds for paired, _ in found), default=0)
+        few = note = ""
+        if outcome == FEW:
+            fewest = min(findings, key=lambda finding: finding.pairs)
+            few = too_few(fewest.pairs, fewest.unit, FEWEST)
         spread = evaluation.spread("mtil", "accuracy")
-        if self.resolution and outcome == CLOSE and spread is not None:
+        if self.resolution and outcome in (CLOSE, FEW) and spread is not None:
             limit = fixed(threshold(findings[0].pairs, spread), 2)
             note = f"Not shown to be nothing: a difference in MTIL accuracy below about {limit} would not be seen here."
         return Judgement(outcome, findings, seeds, note, few)
-
-    def _few(self, evaluation: Evaluation, found: list[tuple[Comparison, Paired]]) -> str:
-        pairs = min((len(paired.leads) for _, paired in found), default=0)
-        if pairs >= FEWEST:
-            return ""
-        if pairs == 1:
-            unknown = any(one.spread(evaluation) is None for one, _ in found)
-            return "one seed, spread over seeds unknown" if unknown else "one seed"
-        return f"{count_of(pairs, 'seed')}, too few for a test"
 
 
 def printed_wins(setting: Setting, metric: str) -> int:
@@ -165,7 +157,7 @@ class Best:
     setting: Setting
     metric: str
 
-    def __call__(self, evaluation: Evaluation) -> Judgement:
+    def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         (table,) = printed_tables("main", self.setting)
         compared = [row for row in MAIN if row != TASSO and table.find(row.printed, self.metric)]
         compared_pair = [row.label for row in compared if not evaluation.shows_replay(row.label)]
@@ -181,10 +173,10 @@ class Best:
         spread = evaluation.spread(self.setting, self.metric)
         noise = threshold(seeds, spread)
         needed, missing = printed_wins(self.setting, self.metric), len(SEQUENCES) - len(margins)
-        outcome = judge_wins(
-            list(margins), [noise] * len(margins), needed, missing, complete=complete, ahead=mean_lead > 0
-        )
         paired = Paired(tuple(margins), "sequence", seeds)
+        outcome = judge_wins(
+            paired, [noise] * len(margins), needed, missing, correct, complete=complete, ahead=mean_lead > 0
+        )
         papers = [self._printed_lead(rival) for rival in compared_pair]
         findings = (
             Finding("sequences won", paired.ahead, len(margins), "sequence", paper=needed, signed=False, digits=0),
@@ -197,14 +189,16 @@ class Best:
             ),
         )  # fmt: skip
         notes = [", ".join(f"{name} {signed(lead)} ({nearest[name]})" for name, lead in margins.items()) + "."]
-        if within := int((margins.abs() < noise).sum()):
+        if spread is not None and (within := int((margins.abs() < noise).sum())):
             notes.append(
                 f"Within two standard errors of the seeds ({fixed(noise, 2)}): {within} of {len(margins)} leads."
             )
         notes += self._left_out(evaluation, ours, compared_pair)
-        if outcome == FAILS and not complete:
+        if outcome in (FAILS, FEW) and not complete:
             notes.append(evaluation.missing_note("main"))
         few = "" if outcome == UNTESTED else few_seeds(seeds, spread)
+        if outcome == FEW:
+            few = too_few(len(margins), "sequence", FEWEST, seeds)
         return Judgement(outcome, findings, seeds, " ".join(notes), few)
 
     def _by_sequence(self, evaluation: Evaluation, ours: pd.Series[float], rival: str) -> pd.Series[float]:
@@ -248,7 +242,7 @@ class SmallRange:
     sign: str
     setting: Setting
 
-    def __call__(self, evaluation: Evaluation) -> Judgement:
+    def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         rows = PLANS[self.plan].rows
         tables = {
             metric: pd.DataFrame(
@@ -274,13 +268,15 @@ class SmallRange:
                 )
             )  # fmt: skip
         seeds = shared.get_level_values("seed").nunique()
+        if seeds < FEWEST_RUNS:
+            return Judgement(FEW, tuple(findings), seeds, few=too_few(seeds, "seed", FEWEST_RUNS))
         spread = evaluation.spread(self.setting, "accuracy")
         noise = threshold(seeds, spread)
         found, allowed = findings[0].value, findings[0].paper or 0.0
         outcome = FAILS
-        if found <= max(allowed, noise):
+        if found <= allowed or (spread is not None and found <= noise):
             outcome = HOLDS
-        elif found <= allowed + noise or spread is None:
+        elif found <= allowed + noise:
             outcome = CLOSE
         note = "" if spread is None else f"Two standard errors of a difference over seeds: {fixed(noise, 2)}."
         return Judgement(outcome, tuple(findings), seeds, note, few_seeds(seeds, spread))
@@ -297,13 +293,15 @@ class SmallSpread:
 
     larger: float = 2.4
 
-    def __call__(self, evaluation: Evaluation) -> Judgement:
+    def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         findings, seeds = [], 0
         for metric in CORE:
             values = evaluation.values("seeds", TASSO.label, "mtil", metric)
             seeds = len(values)
-            if seeds < FEWEST:
+            if not seeds:
                 return Judgement(UNTESTED)
+            if seeds < FEWEST:
+                return Judgement(FEW, seeds=seeds, few=too_few(seeds, "seed", FEWEST))
             found, paper = float(values.std(ddof=0)), published().table("seeds").number_of("std", metric)
             assert paper is not None
             outcome = HOLDS if found <= self.larger * paper else FAILS
@@ -318,24 +316,26 @@ class Closer:
 
     The measure is the paper's: for each data set the median over classes of the distance between the text and the mean
     of its images, mean over the seeds that both have. Judged by `judge_wins` over the data sets; the noise of a data
-    set is two standard errors over seeds, if there are three or more. Distances of single images are shown, not judged.
+    set is two standard errors over seeds. Needs three seeds. Distances of single images are shown, not judged.
     """
 
     needed: int
     of: int
 
-    def __call__(self, evaluation: Evaluation) -> Judgement:
+    def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         leads = evaluation.closer("classes")
         if len(leads.columns) < self.of:
             return Judgement(UNTESTED)
-        means, counts = leads.mean(), leads.count()
-        noise = (2 * leads.std() / counts**0.5).where(counts > 2, 0.0)
-        outcome = judge_wins(list(means), list(noise), self.needed, complete=True, ahead=means.mean() > 0)
-        won = int((means > 0).sum())
+        means, seeds = leads.mean(), len(leads)
+        paired = Paired(tuple(means), "data set", seeds)
+        noise = 2 * leads.std() / leads.count() ** 0.5
+        outcome, few = FEW, too_few(seeds, "seed", FEWEST_RUNS)
+        if seeds >= FEWEST_RUNS:
+            outcome, few = judge_wins(paired, list(noise), self.needed, 0, correct, complete=True, ahead=True), ""
         findings = [
             Finding(
-                "data sets on which TASSO is closer", won, self.of, "data set", paper=self.needed, signed=False,
-                digits=0,
+                "data sets on which TASSO is closer", paired.ahead, self.of, "data set", paper=self.needed,
+                signed=False, digits=0,
             )
         ]  # fmt: skip
         words = {"classes": "class text to the mean of its images", "images": "image to its class text"}
@@ -343,16 +343,17 @@ class Closer:
             values = list(evaluation.closer(level).mean())
             what = f"how much closer, {words[level]}, mean of medians"
             ahead = sum(value > 0 for value in values)
-            findings.append(Finding(what, fmean(values), len(values), "data set", ahead, sign_flip_p(values), digits=4))
+            p = paired.p if level == "classes" and outcome != FEW else None
+            findings.append(Finding(what, fmean(values), len(values), "data set", ahead, p, digits=4))
         note = ", ".join(f"{task} {signed(lead, 4)}" for task, lead in means.items()) + "."
-        return Judgement(outcome, tuple(findings), len(leads), note, "one seed" if len(leads) == 1 else "")
+        return Judgement(outcome, tuple(findings), seeds, note, few)
 
 
 @dataclass(frozen=True)
 class TimeRatio:
-    """Training time of one row over that of another, one timed run each: holds up to `holds`, fails above `fails`.
+    """Mean training time of one row over that of another: holds up to `holds`, does not hold above `fails`.
 
-    Single runs within 10 % are not told apart: the same run took 7 % less or more.
+    In between it is too close to tell: the same run took 7 % less or more. Needs three timed runs of each.
     """
 
     first: str
@@ -361,15 +362,18 @@ class TimeRatio:
     holds: float
     fails: float
 
-    def __call__(self, evaluation: Evaluation) -> Judgement:
-        times = [evaluation.seconds(row) for row in (self.first, self.second)]
-        if times[0] is None or not times[1]:
+    def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
+        ours, theirs = (evaluation.seconds(row) for row in (self.first, self.second))
+        runs = min(len(ours), len(theirs))
+        if not runs or not sum(theirs):
             return Judgement(UNTESTED)
-        ratio = times[0] / times[1]
+        ratio = fmean(ours) / fmean(theirs)
         paper = _printed_seconds(self.first) / _printed_seconds(self.second)
+        finding = Finding(self.words, ratio, runs, "run", paper=paper, signed=False, digits=3)
+        if runs < FEWEST_RUNS:
+            return Judgement(FEW, (finding,), runs, few=too_few(runs, "run", FEWEST_RUNS))
         outcome = HOLDS if ratio <= self.holds else FAILS if ratio > self.fails else CLOSE
-        finding = Finding(self.words, ratio, 1, "run", paper=paper, signed=False, digits=3)
-        return Judgement(outcome, (finding,), 1, few="one run")
+        return Judgement(outcome, (finding,), runs)
 
 
 def _printed_seconds(label: str) -> float:

@@ -27,6 +27,7 @@ from tasso.report.paper.published import (
     published,
 )
 from tasso.report.paper.verdict import pair
+from tasso.report.significance import sign_flip_p
 from tasso.report.tables import (
     CORE_METRICS,
     SETTING_MEANINGS,
@@ -133,14 +134,14 @@ def _runner_up(
         return []
     first, second = (evaluation.values(plan.name, label, setting, metric.key) for label in ranked[:2])
     paired = pair(first, second, metric.key)
-    if paired is None or paired.p is None:
+    if paired is None or len(paired.leads) < 2:
         return []
     gap = fixed(paired.mean, 2)
     words = f"level with {ranked[1]}" if float(gap) == 0 else f"better than {ranked[1]} by {gap}"
     pairs = count_of(len(paired.leads), paired.unit)
     return [
         f"Best mean against runner-up: {ranked[0]} is {words} on average and better in {paired.ahead} of {pairs} "
-        f"(sign-flip test, two-sided: p = {fixed(paired.p, 3)})."
+        f"(sign-flip test, two-sided: p = {fixed(sign_flip_p(paired.leads), 3)})."
     ]
 
 
@@ -351,7 +352,7 @@ def alignment_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     rows = [Row((Cell(task), *grid[number], *grid[len(tasks) + number])) for number, task in enumerate(tasks)]
     notes = [
         "Medians of 1 − cosine after the last task of S1; lower is closer. Class means: the text of a class against "
-        "the mean of its test images, as the paper draws it. Images: each test image against the text of its class."
+        "the mean of its images, as the paper draws it. Images: each image against the text of its class."
     ]
     counts = sorted({texts[texts["row"] == row]["seed"].nunique() for row in (TASSO.label, SND.label)})
     if counts[-1] > 1:
@@ -369,9 +370,10 @@ def alignment_tables(plan: Plan, evaluation: Evaluation) -> Tables:
 
 def comparable(evaluation: Evaluation) -> bool:
     """Are these runs of the paper's whole benchmark with the paper's model? Only then is a difference shown."""
-    common = evaluation.record.setup.common
-    whole = not any(common.get(key) for key in ("limit_tasks", "test_per_class")) and common.get("check_counts", True)
-    return bool(whole) and (evaluation.record.setup.benchmark, evaluation.model) == (PAPER_BENCHMARK, PAPER_MODEL)
+    setup = evaluation.record.setup
+    cut = any(setup.common.get(key) for key in ("limit_tasks", "test_per_class"))
+    whole = not cut and setup.common.get("check_counts", True) and setup.split == "test"
+    return bool(whole) and (setup.benchmark, evaluation.model) == (PAPER_BENCHMARK, PAPER_MODEL)
 
 
 def as_printed(table: PublishedTable) -> Table:

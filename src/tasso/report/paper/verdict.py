@@ -1,27 +1,34 @@
 """How a claim is judged: paired leads, the outcome of a comparison, and the verdict with the numbers behind it.
 
 A lead is in percentage points and positive where the first of two rows is better, whichever way the metric points.
-Pairs have the same sequence and the same seed.
+Pairs have the same sequence and the same seed. Nothing is said to hold or not to hold unless enough runs stand behind
+it: six pairs where there is a test, three runs where there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, stdev
+from math import inf, sqrt
+from statistics import fmean
 from typing import Literal
 
 import pandas as pd
 
-from tasso.report.significance import FEWEST, LEVEL, sign_flip_p
+from tasso.report.significance import FEWEST, LEVEL, paired_differences, sign_flip_p
 from tasso.report.tables import count_of, fixed
 
-Outcome = Literal["holds", "does not hold", "too close to tell", "not tested on this benchmark"]
+Outcome = Literal["holds", "does not hold", "too close to tell", "not enough runs", "not tested on this benchmark"]
 HOLDS: Outcome = "holds"
 FAILS: Outcome = "does not hold"
 CLOSE: Outcome = "too close to tell"
+FEW: Outcome = "not enough runs"
 UNTESTED: Outcome = "not tested on this benchmark"
+
+FEWEST_RUNS = 3  # behind a claim without a test
+
+# From the p of a test, and whether the first is ahead in it, to p corrected for all tests of the study.
+Correct = Callable[[float, bool], float]
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,7 @@ class Paired:
     """Leads of one row over another. A pair is a sequence, or a seed where there is one sequence only."""
 
     leads: tuple[float, ...]
-    unit: Literal["sequence", "seed"]
+    unit: Literal["sequence", "seed", "data set"]
     seeds: int
 
     @property
@@ -43,8 +50,11 @@ class Paired:
 
     @property
     def p(self) -> float | None:
-        """Of the sign-flip test; None for a single pair, which cannot be tested."""
-        return sign_flip_p(self.leads) if len(self.leads) > 1 else None
+        """Of the sign-flip test on the side of the mean; None where there are too few pairs for a test.
+
+        One-sided: a claim says who is ahead. If the two are level it is false, and only "ahead" would be an error.
+        """
+        return sign_flip_p(self.leads, one_sided=True) if len(self.leads) >= FEWEST else None
 
 
 def direction(metric: str) -> int:
@@ -53,58 +63,50 @@ def direction(metric: str) -> int:
 
 
 def pair(first: pd.Series[float], second: pd.Series[float], metric: str) -> Paired | None:
-    """Leads on the sequences and seeds that both have, mean over the seeds of a sequence; None if there are none."""
-    leads = direction(metric) * (first - second).dropna()
-    if leads.empty:
+    """Leads on the sequences and seeds that both have (`paired_differences`); None if there are none."""
+    ours, theirs = ((direction(metric) * values.dropna()).to_dict() for values in (first, second))
+    unit, leads = paired_differences(ours, theirs)
+    if not leads:
         return None
-    seeds = leads.index.get_level_values("seed").nunique()
-    by_sequence = leads.groupby(level="sequence", sort=False).mean()
-    if len(by_sequence) == 1:
-        return Paired(tuple(leads), "seed", seeds)
-    return Paired(tuple(by_sequence), "sequence", seeds)
+    seeds = len({seed for sequence, seed in ours if (sequence, seed) in theirs})
+    return Paired(tuple(leads), "sequence" if unit == "order" else "seed", seeds)
 
 
 def threshold(pairs: int, spread: float | None) -> float:
-    """Two standard errors of a mean of `pairs` differences between two runs with standard deviation `spread`."""
-    return 0.0 if spread is None else 2 * sqrt(2 / pairs) * spread
+    """Two standard errors of a mean of `pairs` differences between two runs with standard deviation `spread`.
 
-
-def judge(paired: Paired, spread: float | None) -> Outcome:
-    """Is the first ahead of the second?
-
-    With six pairs or more: if the sign-flip test reaches 5 %, the sign of the mean decides; else it is too close to
-    tell. With fewer pairs no such test can reach 5 %. Then the sign decides only if all pairs have the same sign and
-    their mean is beyond two standard errors, taken from `spread`, the standard deviation over seeds of TASSO on this
-    benchmark; without it, from the differences. A single pair without a known spread is judged by its sign alone,
-    which the verdict says.
+    Without a known spread any difference may be chance.
     """
-    leads, mean = paired.leads, paired.mean
-    if len(leads) >= FEWEST:
-        decided = sign_flip_p(leads) <= LEVEL
-    else:
-        limit = threshold(len(leads), spread)
-        if spread is None and len(leads) > 1:
-            limit = 2 * stdev(leads) / sqrt(len(leads))
-        decided = (min(leads) > 0 or max(leads) < 0) and abs(mean) > limit
-    return CLOSE if not decided else HOLDS if mean > 0 else FAILS
+    return inf if spread is None else 2 * sqrt(2 / pairs) * spread
+
+
+def judge(paired: Paired, correct: Correct) -> Outcome:
+    """Is the first ahead of the second? The sign of the mean decides if the test reaches 5 %, corrected."""
+    if paired.p is None:
+        return FEW
+    if correct(paired.p, paired.mean > 0) > LEVEL:
+        return CLOSE
+    return HOLDS if paired.mean > 0 else FAILS
 
 
 def judge_wins(
-    margins: Sequence[float], noise: Sequence[float], needed: int, missing: int = 0, *, complete: bool, ahead: bool
+    paired: Paired, noise: Sequence[float], needed: int, missing: int, correct: Correct, *, complete: bool, ahead: bool
 ) -> Outcome:
     """Are `needed` units (sequences, data sets) won, more than by chance?
 
     Does not hold if fewer are won, even when units lost by less than their noise and those that are missing are counted
-    as won. Holds if enough are won, the first is `ahead` in the mean, and the sign-flip test over the margins reaches
-    5 %. Too close to tell in between.
+    as won. Holds if enough are won, the first is `ahead` in the mean, and the test over the leads says so too. Too
+    close to tell in between.
     """
-    won = sum(margin > 0 for margin in margins)
-    undecided = sum(-limit <= margin <= 0 for margin, limit in zip(margins, noise, strict=True)) + missing
-    if won + undecided < needed:
+    tested = judge(paired, correct)
+    if tested == FEW:
+        return FEW
+    undecided = sum(-limit <= lead <= 0 for lead, limit in zip(paired.leads, noise, strict=True)) + missing
+    if paired.ahead + undecided < needed:
         return FAILS
     if not complete:
         return UNTESTED
-    return HOLDS if won >= needed and ahead and sign_flip_p(margins) <= LEVEL else CLOSE
+    return HOLDS if paired.ahead >= needed and ahead and tested == HOLDS else CLOSE
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class Finding:
     Attributes:
         what: what was measured.
         value: the number; a lead if it is `signed`.
-        pairs, unit, ahead, p: how many pairs of what it comes from, in how many the first is better, sign-flip test.
+        pairs, unit, ahead: how many pairs of what it comes from, in how many the first is better.
+        p, corrected: of the test that is judged, and for the number of tests of the study.
         paper: the same number from the paper, on its data.
         outcome: what it alone would make of the claim.
         judged: how it was judged, in words.
@@ -131,6 +134,7 @@ class Finding:
     outcome: Outcome | None = None
     judged: str = ""
     digits: int = 2
+    corrected: float | None = None
 
     def number(self, value: float) -> str:
         """A value of this kind, with its digits."""
@@ -145,6 +149,8 @@ class Finding:
             details = [f"better in {self.ahead} of {details[0]}"]
         if self.p is not None:
             details.append(f"p = {fixed(self.p, 3)}")
+        if self.corrected is not None:
+            details.append(f"corrected {fixed(self.corrected, 3)}")
         if self.paper is not None:
             details.append(f"paper, its own data: {self.number(self.paper)}")
         judged = f": {self.judged}" if self.judged else ""
@@ -153,7 +159,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a rule makes of the runs. `few` says what weakens the outcome: one seed, or too few for a test."""
+    """What a rule makes of the runs. `few` says what weakens the outcome, or how many runs are not enough."""
 
     outcome: Outcome
     numbers: tuple[Finding, ...] = ()
@@ -182,6 +188,11 @@ class Verdict(Judgement):
         return next(iter((*decided, *self.numbers)), None)
 
 
+def too_few(count: int, unit: str, needed: int, seeds: int = 1) -> str:
+    """How many runs, of how many seeds each, there are where they are not enough."""
+    return "a single run" if count * seeds == 1 else f"{count_of(count, unit)}, at least {needed} needed"
+
+
 def few_seeds(seeds: int, spread: float | None) -> str:
     """What weakens an outcome that compares means with the spread over seeds."""
     return ", ".join(["one seed"] * (seeds == 1) + ["spread over seeds unknown"] * (spread is None))
@@ -195,4 +206,4 @@ def signed(value: float, digits: int = 2) -> str:
 
 def first_outcome(outcomes: Sequence[Outcome]) -> Outcome:
     """Of a claim with several parts: fails if one fails, holds if all hold."""
-    return next((one for one in (FAILS, UNTESTED, CLOSE) if one in outcomes), HOLDS)
+    return next((one for one in (FAILS, UNTESTED, FEW, CLOSE) if one in outcomes), HOLDS)

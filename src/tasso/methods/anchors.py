@@ -1,0 +1,152 @@
+"""Text anchors: prompts whose embeddings are held where they were before the task.
+
+What a text tower must remember is known exactly: the names of the classes learned so far are strings. Generic names
+stand for everything else. Names of later tasks are never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tasso.config import option, require
+from tasso.data.images import ShuffledEpochs
+from tasso.methods.base import Batch, ImageRequest, Method, RunInfo, TaskInfo
+from tasso.methods.losses import geodesic_distance
+from tasso.models.class_overlap import normalised
+from tasso.models.clip import TEXT_CHUNK, Clip, mean_of_templates, prompts
+
+WHOLE = ("{}",)  # the template of texts that are prompts already
+
+# Class names, and the templates they are put into.
+Names = tuple[Sequence[str], Sequence[str]]
+
+
+def built_in(name: str) -> tuple[str, ...]:
+    """The package's own list `names` of common nouns, or `captions`, short descriptions of images."""
+    return tuple((files("tasso.methods") / "generic" / f"{name}.txt").read_text(encoding="utf-8").splitlines())
+
+
+def generic_names(run: RunInfo) -> list[Names]:
+    """The user's reference texts; else the class names of the reference images; else the package's own list."""
+    if run.reference_texts:
+        return [(run.reference_texts, WHOLE)]
+    if run.reference_names:
+        return [(run.reference_names, run.templates)]
+    return [(built_in("names"), run.templates), (built_in("captions"), WHOLE)]
+
+
+def anchor_prompts(names: Iterable[Names], task: TaskInfo) -> list[str]:
+    """Every name in every template, each prompt once.
+
+    A name that is also a class of the current task is left out, whatever its template: it must be free to move.
+    """
+    own = {normalised(text) for text in (*task.class_names, *prompts(task.class_names, task.templates))}
+    found: dict[str, str] = {}
+    for some, templates in names:
+        kept = [name for name in some if normalised(name) not in own]
+        for prompt in prompts(kept, templates):
+            found.setdefault(normalised(prompt), prompt)
+    return list(found.values())
+
+
+class AnchorTable:
+    """Anchor prompts of one task: their tokens, and their embeddings by the model before the task.
+
+    That model's text tower is the model's own when the task begins, so the teacher is this table and not a copy of a
+    tower. It is computed in the precision of training: else teacher and student would differ from the first step on.
+    """
+
+    def __init__(self, clip: Clip, tokens: Tensor, per_step: int, seed: tuple[int, int]) -> None:
+        """
+        Args:
+            tokens: (N, L).
+            per_step: how many each step gets; 0: all.
+            seed: of the run, and the index of the task.
+        """
+        self.tokens = tokens
+        with torch.no_grad():
+            chunks = [clip.encode_tokens(chunk) for chunk in torch.split(tokens, TEXT_CHUNK)]
+        self.embeddings = torch.cat(chunks)  # (N, D)
+        count = len(tokens)
+        self.epochs = ShuffledEpochs(count, min(per_step or count, count), seed, "anchors")
+
+    def rows(self, step: int) -> Tensor:
+        """Which anchors a step gets, (n,): shuffled epochs, a function of seed, task and step."""
+        return torch.from_numpy(self.epochs.indices(step)).to(self.tokens.device, non_blocking=True)
+
+
+@dataclass
+class TextAnchors(Method):
+    """A method whose text tower, if it is trained, may be held by anchors. With γ = 0 they cost nothing."""
+
+    gamma: float = option("weight γ of the distillation of anchor prompts; 0: no anchors", 0.0, ge=0)
+    anchors: Literal["both", "earlier", "generic"] = option(
+        "anchor prompts: class names of earlier tasks, generic names (those of the reference set, reference_texts or a "
+        "built-in list), or both",
+        "both",
+    )
+    anchors_per_step: int = option("anchor prompts per step, a fresh sample if there are more; 0: all", 128, ge=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.table: AnchorTable | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        require(self, "gamma", not self.gamma or self.towers == "both", "needs a text tower that is trained")
+
+    @property
+    def uses_anchors(self) -> bool:
+        """Whether there may be anchors; the first task has none of earlier tasks."""
+        return self.gamma > 0
+
+    def image_requests(self) -> tuple[ImageRequest, ...]:
+        requests = super().image_requests()
+        if not self.uses_anchors or self.anchors == "earlier" or any(one.name == "reference" for one in requests):
+            return requests
+        return (*requests, ImageRequest("reference", each_step=False))  # of the reference set only the names
+
+    def begin_run(self, run: RunInfo) -> None:
+        super().begin_run(run)
+        self.generic: list[Names] = generic_names(run) if self.anchors != "earlier" else []
+        self.templates = run.templates
+
+    def begin_task(self, task: TaskInfo) -> None:
+        super().begin_task(task)
+        if not self.uses_anchors:
+            return
+        names: list[Names] = []
+        if self.anchors != "generic":
+            names = [(earlier.class_names, earlier.prompts(self.templates)) for earlier in task.earlier]
+        if anchors := anchor_prompts([*names, *self.generic], task):
+            # Of one length with the classes' tokens: one forward pass encodes both.
+            tokens = self.clip.tokenise([*prompts(task.class_names, task.templates), *anchors])
+            self.class_tokens, rest = tokens[: -len(anchors)], tokens[-len(anchors) :]
+            self.table = AnchorTable(self.clip, rest, self.anchors_per_step, (task.seed, task.index))
+
+    def step_inputs(self, step: int) -> dict[str, Tensor]:
+        inputs = super().step_inputs(step)
+        return {**inputs, "anchors": self.table.rows(step)} if self.table else inputs
+
+    def encode_class_and_anchor_texts(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        """The student's class texts (C, D), and the student's and the teacher's anchors (n, D) of this step, if any."""
+        if self.table is None:
+            return self.class_texts(), None
+        rows, classes = batch.inputs["anchors"], len(self.class_tokens)
+        embedded = self.clip.encode_tokens(torch.cat([self.class_tokens, self.table.tokens[rows]]))
+        texts = mean_of_templates(embedded[:classes], len(self.task.templates))
+        return texts, (embedded[classes:], self.table.embeddings[rows])
+
+    def anchor_terms(self, anchors: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+        """γ times the angle between the student's and the teacher's anchors, (n, D) each, undivided."""
+        return {"kd_text": self.gamma * geodesic_distance(*anchors)} if anchors else {}
+
+    def end_task(self) -> None:
+        super().end_task()
+        self.table = None

@@ -1,0 +1,72 @@
+"""TASSO on both towers: the text tower is trained too, and anchor prompts keep it from forgetting.
+
+L = CE + α·L_sub + β·L_KD(reference images) + γ·L_KD(anchor prompts), teacher = the model before this task. Both
+cross-entropies use the student's class texts, with gradient. Anchor prompts: class names of earlier tasks and generic
+names (`anchors.py`). The result is one plain CLIP model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from tasso.config import option
+from tasso.methods.anchors import TextAnchors
+from tasso.methods.base import Batch, Cost, Group, Towers
+from tasso.methods.registry import register
+from tasso.methods.tasso import Compared, Tasso
+from tasso.models.clip import Clip
+
+
+@register("tasso-both")
+@dataclass
+class TassoBoth(TextAnchors, Tasso):
+    """TASSO's hyper-parameters, which mean the same here, and those of the text tower.
+
+    The distances `kd_parallel`, `kd_perpendicular` and `kd_whole` are those of images and of anchors.
+    """
+
+    gamma: float = option("weight γ of the distillation of anchor prompts; 0: no anchors (a first study)", 10.0, ge=0)
+    text_lr_factor: float = option("the text tower's learning rate, as a multiple of the run's", 1.0, ge=0)
+
+    title: ClassVar[str] = "TASSO, both towers"
+    summary: ClassVar[str] = "TASSO on both towers; prompts of earlier and generic names are distilled like images"
+    source: ClassVar[str] = "this project; beyond the paper"
+    verified: ClassVar[str] = (
+        "no authors' code exists; losses and gradients against a separate computation in float64, and against TASSO "
+        "where the text tower rests"
+    )
+    group_names: ClassVar[tuple[str, ...]] = ("encoder", "text", "projector")
+
+    @property
+    def towers(self) -> Towers:
+        return "both"
+
+    @property
+    def uses_anchors(self) -> bool:
+        return super().uses_anchors and self.has_distance
+
+    @property
+    def uses_subspace(self) -> bool:
+        return super().uses_subspace or (self.uses_anchors and self.divides)
+
+    def cost(self, clip: Clip) -> Cost:
+        note = "embeddings of the anchor prompts" if self.uses_anchors else ""
+        return dataclasses.replace(super().cost(clip), note=note)
+
+    def groups(self) -> list[Group]:
+        _, *projector = super().groups()
+        encoder = Group("encoder", self.clip.parameters_of("visual"))
+        text = Group("text", self.clip.parameters_of("text"), lr_factor=self.text_lr_factor)
+        return [encoder, text, *projector]
+
+    def lr_factors(self, step: int, total: int) -> dict[str, float]:
+        factors = super().lr_factors(step, total)
+        return {**factors, "text": factors["encoder"]}  # both towers move in the same steps
+
+    def texts(self, batch: Batch) -> tuple[Tensor, dict[str, Compared]]:
+        texts, anchors = self.encode_class_and_anchor_texts(batch)
+        return texts, {"kd_text": (self.gamma, *anchors)} if anchors else {}
