@@ -93,7 +93,7 @@ def test_runs_of_different_splits_are_never_compared(tmp_path: Path) -> None:
     assert titles == ["MTIL on atlas (validation images), nano, order S1", "MTIL on atlas, nano"]
     assert "validation images" in matrix_table(val.frame, "mtil").title
     assert "atlas (validation images)" in to_text(summary_table(frame, "mtil"))
-    with pytest.raises(ReportError, match="one benchmark, model and order"):
+    with pytest.raises(ReportError, match="one benchmark, model and set of tasks"):
         combined_table(pd.concat([val.frame, test.frame]))
 
 

@@ -455,6 +455,8 @@ def test_names_are_short_with_footnotes() -> None:
         ("TASSO (rank 9)", "", ""),
         ("(x", "", ""),
     ]
+    beside = ["TASSO", "TASSO, both towers"]
+    assert [name for name, _, _ in short_names(beside).values()] == beside, "what tells two apart stays"
 
 
 # -- the page --------------------------------------------------------------------------------------

@@ -131,18 +131,21 @@ def parts(label: str) -> tuple[str, str, str]:
 def short_names(labels: Sequence[str]) -> dict[str, tuple[str, str, str]]:
     """The short name of each label, the sign of its footnote and the footnote ("" and "" without one).
 
-    Options stay in the name where they are what tells two labels apart.
+    What tells two labels apart stays in the name.
     """
-    counts = Counter(parts(label)[0] for label in labels)
+    forms = {label: _forms(label) for label in labels}
+    counts = [Counter(form[level][0] for form in forms.values()) for level in range(3)]
     found, signs = {}, 0
-    for label in labels:
-        name, options, stand_in = parts(label)
-        notes = [STAND_INS.get(stand_in, stand_in)]
-        if counts[name] > 1:
-            name = f"{name} ({options})" if options else name
-        else:
-            notes.insert(0, options)
-        note = "; ".join(filter(None, notes))
+    for label, form in forms.items():
+        name, note = next((one for one, count in zip(form, counts, strict=True) if count[one[0]] == 1), form[2])
         signs += bool(note)
         found[label] = (name, str(signs).translate(_SUPERSCRIPTS) if note else "", note)
     return found
+
+
+def _forms(label: str) -> list[tuple[str, str]]:
+    """Names of a label with what they leave to a footnote, the shortest first."""
+    name, options, stand_in = parts(label)
+    words = STAND_INS.get(stand_in, stand_in)
+    with_options = f"{name} ({options})" if options else name
+    return [(name, "; ".join(filter(None, (options, words)))), (with_options, words), (label, "")]
