@@ -306,6 +306,7 @@ def test_finished_tasks_leave_nothing_behind(quick: dict[str, Any], name: str) -
         training.close()
         learner.method.end_task()
         learner.method.release_images()
+        learner.data.cache.begin_phase()  # as an evaluation or the next task does
         del training
         assert [what() for what in left] == [None, None]
     finally:
