@@ -140,6 +140,17 @@ def main_means(evaluation: Evaluation) -> str:
     return markdown(["method", *columns], lines)
 
 
+def mean_over_sequences(name: str) -> str:
+    """Means over the runs of each method of a study with one seed; the best of each column in bold."""
+    frame = read(name)
+    labels = run_table(frame)["label"]
+    columns = {heading(*column): metrics(frame, column[0])[column[1]].groupby(labels).mean() for column in COLUMNS}
+    table = pd.DataFrame(columns).sort_values(next(iter(columns)))
+    best = {title: table[title].max() if title.endswith("↑") else table[title].min() for title in table}
+    rows = [[str(label), *(cell(line[title], best[title]) for title in table)] for label, line in table.iterrows()]
+    return markdown(["method", *table], rows)
+
+
 def heading(setting: Setting, metric: str, better: str) -> str:
     """Of a column with one metric in one setting."""
     return f"{setting.upper()} {metric.replace('zero_shot', 'zero-shot').replace('_', ' ')} {better}"
@@ -160,7 +171,10 @@ def cell(value: float, best: float) -> str:
 STUDIES = (
     "mtil-mini-nano-clip", "mtil-mini-nano", "baselines-s1", "mtil-mini-cpu", "atlas-s1", "demo-learning-rates", "demo",
 )  # fmt: skip
-RATES = ("baselines-learning-rates", "paper-learning-rates", "zscl-mean-every-30")
+RATES = (
+    "baselines-learning-rates", "paper-learning-rates", "zscl-mean-every-30", "validation-rates-4-tasks",
+    "validation-rates-8-tasks",
+)  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 
 
@@ -172,6 +186,7 @@ def tables() -> dict[str, Callable[[], str]]:
 
     found: dict[str, Callable[[], str]] = {
         "paper-reasons": reasons,
+        "main-validated": lambda: mean_over_sequences("main-validated"),
         "nano-zips": lambda: zero_shot("zips"),
         "nano-drawn": lambda: zero_shot("drawn"),
         "atlas-single": single,
