@@ -117,6 +117,7 @@ def test_reports_are_built_from_the_results(site: Path) -> None:
         assert not [link for link in links if not (report / link).is_file()]
     menu = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="results/mtil-mini/index.html"' in menu
+    assert "verdict.html" not in menu
 
 
 def test_links_of_pages_outside_docs() -> None:
