@@ -151,8 +151,8 @@ def lay_out(folder: Path, archives: Path) -> None:
     with quiet():
         main(smaller(["data", "prepare", "all", "--root", str(folder / "DATA")], folder))
     (folder / "MINI").symlink_to("DATA")
-    own = {"trash": "vehicles", "objects": "aircraft", "pets": "pets", "food": "food", "flowers": "flowers", "textures": "textures", "sports": "actions",
-           "land": "land"}  # fmt: skip
+    own = {"pets": "pets", "food": "food", "flowers": "flowers", "textures": "textures", "sports": "actions",
+           "land": "land", "trash": "vehicles", "objects": "aircraft"}  # fmt: skip
     for name, domain in own.items():
         write_folder(folder / name, domain)
     for pattern in ("photos/{}.png", "images/{}.png", "more/{}.png", "new/000{}.jpg", "CORPUS/{}.png"):
