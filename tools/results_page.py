@@ -144,8 +144,8 @@ def main_means(evaluation: Evaluation) -> str:
 
 
 def heading(setting: Setting, metric: str, better: str) -> str:
-    """Of a column with one metric in one setting."""
-    return f"{setting.upper()} {metric.replace('zero_shot', 'zero-shot').replace('_', ' ')} {better}"
+    """Of a column with one metric in one setting; the arrow stays on the line of the last word."""
+    return f"{setting.upper()} {metric.replace('zero_shot', 'zero-shot').replace('_', ' ')}\u00a0{better}"
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

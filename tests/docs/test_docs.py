@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 from fences import code_in
 from tasso.cli import main, parse_run_config
@@ -188,6 +189,20 @@ def test_the_two_commands() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in targets | set(re.findall(r"^make ([a-z]+)", CONTRIBUTING.read_text(encoding="utf-8"), re.M)):
         assert re.search(rf"^{target}:", makefile, re.M), f"make {target}"
+
+
+def test_readme_is_short_and_cites_what_the_citation_file_names() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    paper, software = citation["preferred-citation"], citation["version"]
+    authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
+    entries = "\n".join(blocks(README, "bibtex"))
+    plain = entries.replace("{", "").replace("}", "")
+    for part in (paper["title"], paper["journal"], str(paper["year"]), authors, software):
+        assert part in plain, part
+    assert f"]({paper['url']})" in text
+    assert f"]({paper['repository-code']})" in text
 
 
 def test_python_examples_use_options_that_exist() -> None:
