@@ -44,8 +44,10 @@ MODEL = {"--model": "tiny-quickgelu", "--pretrained": "WEIGHTS"}
 FOLDER = {"--model": "local-dir:TINY", "--pretrained": None}
 LEARN = {"--steps": "2", "--batch-size": "2", "--reference-batch-size": "2", "--reference-images": "8"}
 FEWER = {"--shots": "2", "--sequences": "S1", "--seeds": "1102", "--set": "method.rank=4,6"}
+RUN = {**DATA, **MODEL, **LEARN, "--method.rank": "6"}
 SMALLER: dict[str, dict[str, str | None]] = {
-    "run": {**DATA, **MODEL, **LEARN, "--method.rank": "6"},
+    "run": RUN,
+    "run --tasks": {**RUN, "--reference": "./photos"},
     "eval": {**DATA, **MODEL},
     "eval RUN": {"--device": "cpu"},
     "extend": {"--device": "cpu"},
@@ -150,7 +152,7 @@ def lay_out(folder: Path, archives: Path) -> None:
         main(smaller(["data", "prepare", "all", "--root", str(folder / "DATA")], folder))
     (folder / "MINI").symlink_to("DATA")
     own = {"pets": "pets", "food": "food", "flowers": "flowers", "textures": "textures", "sports": "actions",
-           "land": "land"}  # fmt: skip
+           "land": "land", "trash": "vehicles", "objects": "aircraft"}  # fmt: skip
     for name, domain in own.items():
         write_folder(folder / name, domain)
     for pattern in ("photos/{}.png", "images/{}.png", "more/{}.png", "new/000{}.jpg", "CORPUS/{}.png"):

@@ -2,7 +2,7 @@
 
 In results/README.md, README.md and docs/results/index.md, text between the markers `<!-- table NAME -->` and
 `<!-- end -->` is replaced; everything else is kept. `--check` only says which page is not up to date. `--figures` also
-draws the figures that docs/results/index.md shows. Whole reports are built with the site (`make docs`).
+draws the figures that docs/results/index.md and README.md show. Whole reports are built with the site (`make docs`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from statistics import fmean
 import pandas as pd
 
 from tasso.experiments.plans import PLANS, SEQUENCES
+from tasso.report.figures.write import save_figures, task_curves
 from tasso.report.formats import to_markdown
-from tasso.report.frame import SETTINGS, Setting, accuracies, metrics, run_table
+from tasso.report.frame import SETTINGS, Setting, accuracies, compare, metrics, run_table
+from tasso.report.looks import looks
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
-from tasso.report.paper.figures import FOLDER, draw_figures
+from tasso.report.paper.figures import FOLDER, draw_figures, shown_runs
 from tasso.report.paper.report import verdict_table
 from tasso.report.paper.tables import tables_of
 from tasso.report.study import STUDY_ENDINGS, read_study
@@ -35,6 +37,7 @@ RESULTS = ROOT / "results"
 PAGE = ROOT / "docs" / "results" / "index.md"
 PAGES = (RESULTS / "README.md", ROOT / "README.md", PAGE)
 FIGURES = ("trade-off-mtil-mini-mtil", "curves-mtil-mini-s1-mtil", "boxes-classes-mtil-mini-s1")
+CURVES = ROOT / "docs" / "images" / "curves-atlas.png"  # of the README: what fine-tuning forgets, and TASSO keeps
 METRICS = {"accuracy": "↑", "forgetting": "↓", "zero_shot_degradation": "↓"}
 COLUMNS = [(setting, metric, better) for setting, (metric, better) in product(SETTINGS, METRICS.items())]
 MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -152,8 +155,8 @@ def mean_over_sequences(name: str) -> str:
 
 
 def heading(setting: Setting, metric: str, better: str) -> str:
-    """Of a column with one metric in one setting."""
-    return f"{setting.upper()} {metric.replace('zero_shot', 'zero-shot').replace('_', ' ')} {better}"
+    """Of a column with one metric in one setting; the arrow stays on the line of the last word."""
+    return f"{setting.upper()} {metric.replace('zero_shot', 'zero-shot').replace('_', ' ')}\u00a0{better}"
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -205,11 +208,15 @@ def render(text: str, known: Mapping[str, Callable[[], str]]) -> str:
 
 
 def write_figures() -> None:
-    """The figures that the page shows, as PNG."""
+    """The figures that the pages show, as PNG."""
     with tempfile.TemporaryDirectory() as place:
         draw_figures(list(PLANS.values()), read_evaluation(study_file("paper-mtil-mini")), Path(place))
         for name in FIGURES:
             shutil.copyfile(Path(place) / FOLDER / f"{name}.png", PAGE.with_name(f"{name}.png"))
+        shown = shown_runs(read_evaluation(study_file("paper-atlas")))
+        [pair] = compare(shown[shown["method"].isin(("finetune", "tasso"))])
+        save_figures(list(task_curves(pair, "atlas", looks(shown))), Path(place))
+        shutil.copyfile(Path(place) / "curves-atlas-mtil.png", CURVES)
 
 
 def main() -> None:

@@ -117,6 +117,7 @@ def test_reports_are_built_from_the_results(site: Path) -> None:
         assert not [link for link in links if not (report / link).is_file()]
     menu = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="results/mtil-mini/index.html"' in menu
+    assert "verdict.html" not in menu
 
 
 def test_links_of_pages_outside_docs() -> None:
@@ -162,7 +163,7 @@ def test_a_methods_page(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert re.search(r"^\$\$.+\$\$$", text, re.M)
     assert re.search(rf"^tasso run --benchmark atlas .*--method {name} ", text, re.M)
     options = {field.replace("_", "-") for field in describe(name)["options"]}
-    assert set(re.findall(r"`--method\.([a-z-]+)", text)) <= options
+    assert {name.removeprefix("no-") for name in re.findall(r"`--method\.([a-z-]+)", text)} <= options
     cost = text.partition("## Cost")[2].partition("\n## ")[0]
     counted = cost_in_words(describe(name)["cost"])
     figures = re.findall(r"[\d.,]*\d(?: MiB| M\b)", cost)
