@@ -213,7 +213,7 @@ def test_steps_prepared_ahead_are_those_asked_for(tmp_path: Path) -> None:
     stream.close()
     assert torch.equal(jump.pixels, ahead[2].pixels)
     for step, seen in enumerate(ahead):
-        draws = crop_draws(np.random.default_rng((*stream.seed, 1, step)), 4)
+        draws = crop_draws(np.random.default_rng((*stream.epochs.seed, 1, step)), 4)
         assert torch.equal(seen.pixels, pixels.train_view(stream.indices(step), draws))
         assert seen.labels.tolist() == stream.indices(step).tolist()
 
@@ -875,7 +875,7 @@ def test_data_pack_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixt
     for words, complaint in (
         (["data", "pack", "--benchmark", "atlas"], "pack_dir: where shall the packs lie"),
         (["data"], "data: which? prepare, check, pack"),
-        (["data", "unpack", "--pack-dir", str(tmp_path)], "data: no 'unpack'"),
+        (["data", "unpack", "--pack-dir", str(tmp_path)], "data: no command 'unpack'"),
         (["data", "pack", "--pack-size", "0", "--pack-dir", str(tmp_path)], "pack_size: must be at least 1"),
     ):
         with pytest.raises(SystemExit) as stop:
