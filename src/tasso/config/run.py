@@ -93,7 +93,8 @@ class RunConfig:
     )
     reference: str | None = option(
         "reference images: a folder of any images, those of a benchmark, or task: the training images of each task",
-        None, unset="the benchmark's own", metavar="PLACE", scope="data", content=True, commands=f"{RUNS} pack",
+        None, unset="the benchmark's own; with own tasks those of atlas", metavar="PLACE", scope="data", content=True,
+        commands=f"{RUNS} pack",
     )
     reference_images: int = option(
         "number of reference images, at most", 100_000, scope="data", ge=1, commands=f"{RUNS} check pack"
@@ -155,7 +156,7 @@ class RunConfig:
     )
     lr: float | None = option(
         "peak learning rate; falls to 0 along a cosine within each task",
-        None, unset="the method's", scope="optimisation", gt=0, commands=RUNS,
+        None, unset="the method's for models of this size", scope="optimisation", gt=0, commands=RUNS,
     )
     weight_decay: float | None = option(
         "weight decay, on every trained parameter",

@@ -18,6 +18,7 @@ from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
 from tasso.methods import Method, RunInfo, TaskInfo
+from tasso.methods.defaults import rate_in_words
 from tasso.models.class_overlap import warn_of_similar_classes
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
@@ -45,7 +46,13 @@ def learn(config: RunConfig) -> dict[str, Any]:
     A finished run is not repeated, a stopped one goes on. Everything that can be checked is checked before the run
     folder is created.
     """
-    return learn_resolved(*resolve(config))
+    resolved, method = resolve(config)
+
+    def begin(learner: Learner) -> None:
+        if config.lr is None:
+            log.info("%s", rate_in_words(resolved, method))
+
+    return learn_resolved(resolved, method, begin=begin)
 
 
 def learn_resolved(
