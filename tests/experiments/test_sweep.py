@@ -136,7 +136,8 @@ def test_a_job_leaves_folder_label_and_overwriting_to_the_sweep() -> None:
         ({"pack_dir": "/a/packs"}, {"pack_dir": "packs"}, "tasso-S1-1102-rank=72-pack_dir=given-lr=0.0001"),
         ({"model": "ViT-B-16", "pretrained": "/a/mine.pt"}, {"pretrained": "/b/mine.pt"},
          "tasso-S1-1102-model=ViT-B-16-pretrained=mine.pt"),
-        ({"template": "/a/prompts.txt"}, {"template": "b/prompts.txt"}, "tasso-S1-1102-rank=72-template=prompts.txt-lr=0.0001"),
+        ({"template": "/a/prompts.txt"}, {"template": "b/prompts.txt"},
+         "tasso-S1-1102-rank=72-template=prompts.txt-lr=0.0001"),
     ],
 )  # fmt: skip
 def test_names_do_not_say_where_files_lie(options: dict[str, Any], moved: dict[str, Any], name: str | None) -> None:

@@ -13,6 +13,7 @@ from tasso.cli import main
 from tasso.config import from_dict
 from tasso.methods import METHODS
 from tasso.methods.defaults import with_defaults
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 PAPER_MODELS = ("ViT-B-16-quickgelu", "ViT-L-14", "RN50")
@@ -50,6 +51,13 @@ def test_rank_is_the_papers_share_of_the_width(model: str, rank: int) -> None:
         assert defaults(model=model, method=method)[2]["rank"] == rank
 
 
+def test_own_tasks_take_few_steps_on_a_cpu() -> None:
+    def rule(**options: Any) -> str | None:
+        return resolve(from_dict({"device": "cpu", **options}))[0].step_rule
+
+    assert [rule(tasks=["pets=x"]), rule(tasks=["pets=x"], step_rule="code"), rule()] == ["quick", "code", "code"]
+
+
 @pytest.mark.slow
 def test_own_folders_need_no_other_option(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     places = [f"{name}={write_folder(tmp_path / name, name)}" for name in ("pets", "land")]
@@ -61,5 +69,6 @@ def test_own_folders_need_no_other_option(tmp_path: Path, caplog: pytest.LogCapt
     assert "reference images: scenes drawn by code (atlas)" in caplog.text
     assert RunFolder(out).read_config().method["rank"] == 72
     results = RunFolder(out).read_results()
-    assert results and results["finished"]
+    assert results is not None
+    assert results["finished"]
     assert results["label"] == "TASSO", "defaults are not named"

@@ -17,6 +17,7 @@ from tasso.config.task_specs import parse_tasks
 from tasso.errors import ConfigError, unknown_key
 
 Protocol = Literal["code", "paper"]
+StepRule = Literal["code", "paper", "quick"]
 EvaluatedSplit = Literal["val", "test"]  # images that accuracies are measured on
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
@@ -141,9 +142,10 @@ class RunConfig:
     steps: int | None = option(
         "optimiser steps per task", None, unset="by the step rule", scope="optimisation", ge=1, commands=RUNS
     )
-    step_rule: Protocol | None = option(
-        "code: min(10E, max(1000, 2E)); paper: min(1000, 10E); E = full batches in the training set",
-        None, unset="the protocol's", scope="optimisation", commands=RUNS,
+    step_rule: StepRule | None = option(
+        "code: min(10E, max(1000, 2E)); paper: min(1000, 10E); quick: min(80, 10E); E = full batches in the training "
+        "set",
+        None, unset="the protocol's; quick for own tasks on a CPU", scope="optimisation", commands=RUNS,
     )
     batch_size: int = option("task images per step", 32, scope="optimisation", ge=1, commands=f"{RUNS} bench")
     reference_batch_size: int = option(

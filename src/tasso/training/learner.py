@@ -51,6 +51,8 @@ def learn(config: RunConfig) -> dict[str, Any]:
     def begin(learner: Learner) -> None:
         if config.lr is None:
             log.info("%s", rate_in_words(resolved, method))
+        if config.steps is None and config.step_rule is None and resolved.step_rule == "quick":
+            log.info("few steps, as on a CPU; more learn more: --steps N, or --step-rule code")
 
     return learn_resolved(resolved, method, begin=begin)
 

@@ -28,6 +28,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     check_optimizer(config.optimizer, device)
+    if config.tasks and config.step_rule is None and device.type == "cpu":
+        resolved = dataclasses.replace(resolved, step_rule="quick")
     resolved = dataclasses.replace(resolved, **absolute_paths(resolved, names=(*BENCHMARKS, TASK_IMAGES)))
     return dataclasses.replace(
         resolved,
