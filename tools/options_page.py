@@ -10,6 +10,7 @@ from typing import Any
 from tasso.cli.options import DEFAULT_METHOD, shown_default, unset_default
 from tasso.config import SCOPES, RunConfig, choices_of, options_of
 from tasso.methods import METHODS
+from tasso.methods.defaults import shown_defaults
 
 PAGE = Path(__file__).parent.parent / "docs" / "guide" / "options.md"
 COMMANDS = {
@@ -71,7 +72,7 @@ def page() -> str:
         rows = rows_of(RunConfig, options_of(RunConfig, scope=scope).keys() - {"method"})
         parts += section(scope.capitalize(), NOTES.get(scope, ""), [*rows, *filter(None, [EXTRA_ROWS.get(scope)])])
     for name, cls in METHODS.items():
-        given = ", ".join(f"`{flag(key)} {value}`" for key, value in cls.run_defaults.items())
+        given = "; ".join(f"`{flag(key)}` {text}" for key, text in shown_defaults(cls).items())
         notes = " ".join([*filter(None, [NOTES.get(name)]), f"Unless you give others, it uses {given}."])
         parts += section(f"Method `{name}`", notes, rows_of(cls, options_of(cls).keys(), "method."))
     return "\n".join([*parts, resume(), other_commands(), TAIL])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tasso.experiments.sweep.devices import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
 from tasso.experiments.sweep.run_jobs import Execution, check, is_finished, log_file, run_jobs
 from tasso.experiments.sweep.work import Work, perform
+from tasso.models.loading import CONFIG_NAME, NANO
 from tasso.training.evaluator import evaluate
 from tasso.training.learner import learn
 from tasso.training.resolve import resolve
@@ -100,12 +102,13 @@ def test_names_are_file_names_and_configs_that_learn_accepts(options: dict[str, 
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({}, "tasso-S1-1102"),
-        ({"method": "moe-adapters", "sequence": "s3", "seed": 1}, "moe-adapters-S3-1"),
+        ({}, "tasso-S1-1102-rank=72-lr=0.0001"),  # those of nano
+        ({"model": "ViT-B-16"}, "tasso-S1-1102-model=ViT-B-16"),
+        ({"method": "moe-adapters", "sequence": "s3", "seed": 1}, "moe-adapters-S3-1-lr=0.003"),
         ({"method": {"name": "tasso", "rank": 144, "alpha": 0.5}, "lr": 1e-5}, "tasso-S1-1102"),
-        ({"method": {"name": "tasso", "rank": 72}, "steps": 300}, "tasso-S1-1102-rank=72-steps=300"),
-        ({"method": {"name": "tasso", "train_projector": False}}, "tasso-S1-1102-train_projector=false"),
-        ({"data_root": "x", "workers": 3, "device": "cpu", "save_every": 1}, "tasso-S1-1102"),
+        ({"method": {"name": "tasso", "rank": 72}, "steps": 300}, "tasso-S1-1102-rank=72-steps=300-lr=0.0001"),
+        ({"method": {"name": "snd"}, "lr": 1e-5, "check_counts": False}, "snd-S1-1102-check_counts=false"),
+        ({"data_root": "x", "workers": 3, "device": "cpu", "save_every": 1}, "tasso-S1-1102-rank=72-lr=0.0001"),
     ],
 )
 def test_names_are_readable(options: dict[str, Any], name: str) -> None:
@@ -116,7 +119,7 @@ def test_a_job_leaves_folder_label_and_overwriting_to_the_sweep() -> None:
     for key, value in (("out", "x"), ("label", "mine"), ("overwrite", True)):
         with pytest.raises(ConfigError, match=f"{key}: is not for runs of a sweep"):
             Job({key: value})
-    assert Job({}, "timed").name == "tasso-S1-1102@timed"
+    assert Job({}, "timed").name == "tasso-S1-1102@timed-rank=72-lr=0.0001"
     with pytest.raises(ConfigError, match="tag: must be small letters"):
         Job({}, "a/b")
 
@@ -124,17 +127,17 @@ def test_a_job_leaves_folder_label_and_overwriting_to_the_sweep() -> None:
 @pytest.mark.parametrize(
     ("options", "moved", "name"),
     [
-        ({"data_root": "/a/data"}, {"data_root": "/b"}, "tasso-S1-1102"),
+        ({"data_root": "/a/data"}, {"data_root": "/b"}, "tasso-S1-1102-rank=72-lr=0.0001"),
         ({"method": "zscl", "reference_texts": "/a/x.txt"}, {"reference_texts": "x.txt"},
-         "zscl-S1-1102-reference_texts=x.txt"),
+         "zscl-S1-1102-reference_texts=x.txt-lr=3e-05"),
         ({"method": {"name": "gift", "generator": "retrieval", "generator_source": "/a/images"}},
          {"method": {"name": "gift", "generator": "retrieval", "generator_source": "other/images"}},
-         "gift-S1-1102-generator=retrieval-generator_source=images"),
-        ({"pack_dir": "/a/packs"}, {"pack_dir": "packs"}, "tasso-S1-1102-pack_dir=given"),
+         "gift-S1-1102-generator=retrieval-generator_source=images-lr=0.001"),
+        ({"pack_dir": "/a/packs"}, {"pack_dir": "packs"}, "tasso-S1-1102-rank=72-pack_dir=given-lr=0.0001"),
         ({"model": "ViT-B-16", "pretrained": "/a/mine.pt"}, {"pretrained": "/b/mine.pt"},
          "tasso-S1-1102-model=ViT-B-16-pretrained=mine.pt"),
-        ({"model": "local-dir:/a/tiny"}, {"model": "local-dir:/b/c/tiny"}, None),
-        ({"template": "/a/prompts.txt"}, {"template": "b/prompts.txt"}, "tasso-S1-1102-template=prompts.txt"),
+        ({"template": "/a/prompts.txt"}, {"template": "b/prompts.txt"},
+         "tasso-S1-1102-rank=72-template=prompts.txt-lr=0.0001"),
     ],
 )  # fmt: skip
 def test_names_do_not_say_where_files_lie(options: dict[str, Any], moved: dict[str, Any], name: str | None) -> None:
@@ -147,8 +150,15 @@ def test_names_do_not_say_where_files_lie(options: dict[str, Any], moved: dict[s
             distinct([here, there])
 
 
-def test_other_models_have_other_names() -> None:
-    assert Job({"model": "local-dir:/a/tiny"}).name != Job({"model": "local-dir:/a/small"}).name
+def test_other_models_have_other_names(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a/tiny", "b/c/tiny", "a/small")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        shutil.copy(NANO / CONFIG_NAME, folder)
+    one, moved, other = (Job({"model": f"local-dir:{folder}"}) for folder in folders)
+    assert one.name == moved.name != other.name
+    with pytest.raises(ConfigError, match=r"would be one run, .* \(--out\)"):
+        distinct([one, moved])
     assert Job({"template": "a {}"}).name != Job({"template": "the {}"}).name
 
 
@@ -313,8 +323,8 @@ def test_timed_runs_come_last_and_have_the_machine_to_themselves(
     jobs = [Job({}, "timed"), Job({"seed": 1}), Job({"seed": 2}), Job({"seed": 1}, "timed")]
     summary = run_jobs(jobs, tmp_path, Execution(at_once=2, device="cpu"))
     assert calls == [
-        (["tasso-S1-1", "tasso-S1-2"], ["cpu", "cpu"], False),
-        (["tasso-S1-1102@timed", "tasso-S1-1@timed"], ["cpu"], True),
+        ([f"tasso-S1-{seed}-rank=72-lr=0.0001" for seed in (1, 2)], ["cpu", "cpu"], False),
+        ([f"tasso-S1-{seed}@timed-rank=72-lr=0.0001" for seed in (1102, 1)], ["cpu"], True),
     ]
     assert "4 left; the same command goes on" in summary.lines()[0]
 

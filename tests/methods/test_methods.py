@@ -439,7 +439,7 @@ def test_protocols_name_every_difference() -> None:
     assert (config.template, config.step_rule, config.lr, config.weight_decay) == (
         "The photo of {}",
         "paper",
-        1e-5,
+        1e-4,
         5e-4,
     )
     config, _ = resolve(from_dict({}))
@@ -448,7 +448,7 @@ def test_protocols_name_every_difference() -> None:
 
 def test_rank_must_fit_the_model(quick: dict[str, Any], tiny_clip: Clip) -> None:
     with pytest.raises(ConfigError, match="rank: must be below the embedding's length 24, not 144"):
-        learn(from_dict({**quick, "method": "tasso"}))
+        learn(from_dict({**quick, "method": {"name": "tasso", "rank": 144}}))
     assert not Path(str(quick["out"])).exists(), "nothing may be left behind by a run that cannot start"
 
 

@@ -111,6 +111,7 @@ def parse_run_config(program: str, args: list[str]) -> RunConfig:
     hyper-parameters are options too, with their types and help.
     """
     from tasso.methods import find_method
+    from tasso.methods.defaults import shown_defaults
 
     first = Parser(program)
     _add_config_and_method(first)
@@ -123,9 +124,11 @@ def parse_run_config(program: str, args: list[str]) -> RunConfig:
 
     parser = Parser(program, "Learn a sequence of tasks. Every option may also stand in a YAML file (--config).")
     _add_config_and_method(parser)
-    add_run_options(parser, "run", cls.run_defaults)
+    shown = shown_defaults(cls)
+    add_run_options(parser, "run", shown)
     title = f"method {name} (another: {program} --method NAME --help)"
-    add_options(parser, cls, options_of(cls), group=title, prefix="method.")
+    hyper = {key.removeprefix("method."): text for key, text in shown.items() if key.startswith("method.")}
+    add_options(parser, cls, options_of(cls), group=title, prefix="method.", defaults=hyper)
     values = parser.parse(args)
     hyper_parameters = {
         key.removeprefix("method."): value

@@ -95,7 +95,8 @@ def metrics(args: list[str]) -> None:
 
 def methods(args: list[str]) -> None:
     """tasso methods"""
-    from tasso.methods import method_names
+    from tasso.methods import find_method, method_names
+    from tasso.methods.defaults import shown_defaults
     from tasso.methods.describe import MODEL, cost_in_words, describe
 
     parser = Parser("tasso methods", "What there is to choose from.")
@@ -110,10 +111,8 @@ def methods(args: list[str]) -> None:
         for key in ("trains", "teachers", "images", "source", "verified"):
             print(f"  {key:<9} {facts[key]}")
         print(f"  {'cost':<9} at {MODEL}: {cost_in_words(facts['cost'])}")
-        print(
-            f"  {'defaults':<9} "
-            + ", ".join(f"--{key.replace('_', '-')} {v}" for key, v in facts["run_defaults"].items())
-        )
+        shown = shown_defaults(find_method(name)).items()
+        print(f"  {'defaults':<9} " + "; ".join(f"--{key.replace('_', '-')} {text}" for key, text in shown))
         for key, value in facts["options"].items():
             print(f"  --method.{key.replace('_', '-'):<24} {value['default']!s:<10} {value['help']}")
         print()

@@ -17,6 +17,7 @@ from tasso.config.task_specs import parse_tasks
 from tasso.errors import ConfigError, unknown_key
 
 Protocol = Literal["code", "paper"]
+StepRule = Literal["code", "paper", "quick"]
 EvaluatedSplit = Literal["val", "test"]  # images that accuracies are measured on
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
@@ -93,7 +94,8 @@ class RunConfig:
     )
     reference: str | None = option(
         "reference images: a folder of any images, those of a benchmark, or task: the training images of each task",
-        None, unset="the benchmark's own", metavar="PLACE", scope="data", content=True, commands=f"{RUNS} pack",
+        None, unset="the benchmark's own; with own tasks those of atlas", metavar="PLACE", scope="data", content=True,
+        commands=f"{RUNS} pack",
     )
     reference_images: int = option(
         "number of reference images, at most", 100_000, scope="data", ge=1, commands=f"{RUNS} check pack"
@@ -140,9 +142,10 @@ class RunConfig:
     steps: int | None = option(
         "optimiser steps per task", None, unset="by the step rule", scope="optimisation", ge=1, commands=RUNS
     )
-    step_rule: Protocol | None = option(
-        "code: min(10E, max(1000, 2E)); paper: min(1000, 10E); E = full batches in the training set",
-        None, unset="the protocol's", scope="optimisation", commands=RUNS,
+    step_rule: StepRule | None = option(
+        "code: min(10E, max(1000, 2E)); paper: min(1000, 10E); quick: min(80, 10E); E = full batches in the training "
+        "set",
+        None, unset="the protocol's; quick for own tasks on a CPU", scope="optimisation", commands=RUNS,
     )
     batch_size: int = option("task images per step", 32, scope="optimisation", ge=1, commands=f"{RUNS} bench")
     reference_batch_size: int = option(
@@ -155,7 +158,7 @@ class RunConfig:
     )
     lr: float | None = option(
         "peak learning rate; falls to 0 along a cosine within each task",
-        None, unset="the method's", scope="optimisation", gt=0, commands=RUNS,
+        None, unset="the method's for models of this size", scope="optimisation", gt=0, commands=RUNS,
     )
     weight_decay: float | None = option(
         "weight decay, on every trained parameter",

@@ -23,7 +23,7 @@ from tasso.errors import ConfigError, DataError, no_such
 log = logging.getLogger("tasso")
 
 DRAWN_REFERENCE = (
-    "reference: the images of atlas are drawn by code and look like no photograph. The model is kept close to its "
+    "reference images: scenes drawn by code (atlas), which look like no photograph. The model is kept close to its "
     "teacher on reference images, so expect more forgetting than with photographs; how much has not been measured. "
     "Any folder of varied photographs is better: --reference FOLDER"
 )
@@ -257,16 +257,10 @@ def _benchmark(name: str, key: str) -> Benchmark:
 
 def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     """Images, and the class names of their data set if it has any."""
-    if config.reference is None and config.tasks:
-        raise ConfigError(
-            "reference: this method needs reference images, and own tasks have none. Give --reference: a folder of any "
-            f"images, the more varied the better; a benchmark, to use its reference images ({', '.join(BENCHMARKS)}); "
-            f"or {TASK_IMAGES}, to use the training images of each task"
-        )
-    name = config.reference or config.benchmark
+    name = config.reference or (ATLAS.name if config.tasks else config.benchmark)
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
-        if name == "atlas" and any(not spec["from"].startswith("atlas:") for spec in config.tasks or ()):
+        if name == ATLAS.name and any(not spec["from"].startswith("atlas:") for spec in config.tasks or ()):
             log.warning("%s", DRAWN_REFERENCE)
         images, names = benchmark.load_reference(data_root(config, benchmark), config.check_counts)
         return _oriented(images, benchmark, config), names

@@ -20,15 +20,14 @@ from tasso.experiments.sweep.devices import devices_for
 from tasso.experiments.sweep.jobs import resolved_identity
 from tasso.experiments.sweep.run_jobs import Execution, Summary, check, is_finished, run_jobs
 from tasso.methods import METHODS
-from tasso.models.loading import architecture_of
+from tasso.methods.defaults import options_for
+from tasso.models.loading import embedding_width
 from tasso.progress import duration
 from tasso.training.engine import planned_steps
 from tasso.training.run_folder import RunFolder
 
 log = logging.getLogger("tasso")
 
-# The rates with the best MTIL accuracy on S2 of mtil-mini, of the same eight for each method (results/README.md).
-NANO_RATES = Path(__file__).with_name("rates-nano.json")
 # Parts of the time per task.
 SECONDS = ("preparing_seconds", "seconds", "evaluation_seconds")
 # The options that the arithmetic of a step depends on.
@@ -47,21 +46,20 @@ def make_setup(
 ) -> Setup:
     """What all runs share.
 
-    Learning rates come from the file `rates`, by default those chosen for nano; other models get the methods' defaults.
+    Learning rates come from the file `rates`, by default those of `methods/defaults.py` for the model's size.
     `by_method` wins over the file.
     """
     if "lr" in common:
         raise ConfigError("lr: every method has a rate of its own here; use --rates FILE or --for METHOD lr=RATE")
     model = str(common.get("model", "nano"))
-    file = rates or (NANO_RATES if model == "nano" else None)
-    options = {name: dict(values) for name, values in (read_rates(file) if file else {}).items()}
+    width = embedding_width(model)
+    options = read_rates(rates) if rates else {name: options_for(name, width) for name in METHODS}
     if common.get("benchmark", "atlas") == "atlas":
         options.setdefault("gift", {}).setdefault("method.generator", "atlas")  # nothing to download
     for name, values in (by_method or {}).items():
         if name not in METHODS:
             raise ConfigError(f"for: {no_such('method', name, METHODS)}")
         options.setdefault(name, {}).update(values)
-    width = int(architecture_of(model)["embed_dim"])
     return Setup(dict(common), options, width, seeds, main_seeds, sequences)
 
 

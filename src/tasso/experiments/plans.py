@@ -9,26 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tasso.config.ranks import PAPER_RANK, PAPER_WIDTH, OfWidth
 from tasso.errors import ConfigError, no_such
 from tasso.experiments.sweep import Job, combined
 
 SEED = 1102  # of the paper's main tables, and of SnD's code
 PAPER_SEEDS = (42, 123, 1234, 12345, 123456, 1234567, SEED)
 SEQUENCES = tuple(f"S{number}" for number in range(1, 9))
-PAPER_WIDTH = 512  # length of ViT-B/16's embeddings, of which the paper's ranks are a part
-PAPER_RANK = 144
 TIMED = "timed"  # tag of runs that have the machine to themselves
-
-
-@dataclass(frozen=True)
-class OfWidth:
-    """A rank as the paper has it, of 512 dimensions; a model with another width gets the same share."""
-
-    rank: int
-
-    def scaled(self, width: int) -> int:
-        """The rank for embeddings of this length."""
-        return max(1, round(self.rank * width / PAPER_WIDTH))
 
 
 @dataclass(frozen=True)
@@ -65,7 +53,7 @@ class Setup:
 
     def job(self, method: str, hyper: Mapping[str, Any], sequence: str, seed: int, tag: str = "") -> Job:
         """One run: what is common, then what belongs to the method, then what the row says."""
-        rank = {"method.rank": OfWidth(PAPER_RANK)}  # of the methods that have one
+        rank = {"method.rank": PAPER_RANK}  # of the methods that have one
         row = {f"method.{key}": value for key, value in hyper.items()}
         options = combined(method, rank, self.common, self.by_method.get(method, {}), row)
         settled = {key: self._settle(value, options, method) for key, value in options["method"].items()}
@@ -75,15 +63,16 @@ class Setup:
         if isinstance(value, OfWidth):
             return value.scaled(self.width)
         if isinstance(value, TimesRate):
-            rate = options["lr"] if "lr" in options else _default_rate(method)
+            rate = options["lr"] if "lr" in options else _default_rate(method, self.width)
             return value.factor * float(rate)  # a rate from a YAML file may be text
         return value
 
 
-def _default_rate(method: str) -> float:
+def _default_rate(method: str, width: int) -> float:
     from tasso.methods import METHODS
+    from tasso.methods.defaults import run_defaults
 
-    return float(METHODS[method].run_defaults["lr"])
+    return float(run_defaults(METHODS[method], width)["lr"])
 
 
 @dataclass(frozen=True)
@@ -256,7 +245,7 @@ _PLANS = (
     ),
     Plan(
         "rank", "Rank r of the subspace", "table", ("tab:abl_hyper", "subtab:hyper_rank"),
-        _values("r", "rank", [OfWidth(rank) for rank in (72, 144, 288)], OfWidth(144)),
+        _values("r", "rank", [OfWidth(rank) for rank in (72, 144, 288)], PAPER_RANK),
     ),
     Plan(
         "alpha", "Weight α of the subspace cross-entropy", "table", ("tab:abl_hyper", "subtab:hyper_alpha"),

@@ -175,7 +175,8 @@ class Method:
         source: the paper or code that it follows.
         verified: against what it has been checked.
         group_names: names of its parameter groups.
-        run_defaults: values of the run's own options where the user leaves them open.
+        run_defaults: values of the run's own options where the user leaves them open; `defaults.py` has others for
+            small models.
         protocols: hyper-parameters that are None until a protocol is chosen.
         plain_model: whether the result is a CLIP model that open_clip can load.
         cuda_graphs: whether `loss` may be captured as a CUDA graph. Python inside a captured step runs once: later
@@ -209,6 +210,9 @@ class Method:
 
     def check(self, clip: Clip) -> None:
         """Raise a ConfigError if the hyper-parameters do not fit the model."""
+
+    def resolve_width(self, width: int) -> None:
+        """Fill in hyper-parameters that depend on the length of the model's embeddings."""
 
     def resolve_auto(self, config: RunConfig) -> None:
         """Replace hyper-parameters that are `auto` by what that means on this machine, for this run."""

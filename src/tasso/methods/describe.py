@@ -22,8 +22,8 @@ MODEL = "ViT-B-16-quickgelu"
 def describe(name: str) -> dict[str, Any]:
     """A method's facts; costs are those at ViT-B/16 with its default options."""
     cls = find_method(name)
-    method = cls()
-    clip = _meta_model()
+    method, clip = cls(), _meta_model()
+    method.resolve_width(clip.dim)
     cost, towers = method.cost(clip), numel(clip.parameters_of(method.towers).values())
     return {
         "title": cls.title,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tasso.config import option, require, unwrap
+from tasso.config.ranks import PAPER_RANK
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, TaskInfo, Teacher, cosine
 from tasso.methods.losses import Angle, Distance, cross_entropy, distance
@@ -41,9 +42,11 @@ class Projector(nn.Module):
 @register("tasso")
 @dataclass
 class Tasso(Method):
-    """Hyper-parameters; None is filled in from the protocol."""
+    """Hyper-parameters; None is filled in from the protocol, the rank from the model."""
 
-    rank: int = option("rank r of the subspace (paper and code)", 144, ge=1)
+    rank: int | None = option(
+        "rank r of the subspace (paper and code: 144 of 512)", None, unset="the same share of the model's width", ge=1
+    )
     alpha: float = option("weight α of the subspace cross-entropy; 0 switches it off (paper and code)", 0.5, ge=0)
     beta: float = option("weight β of the distillation (paper and code)", 3.0, ge=0)
     kd_parallel: Distance = option("distillation distance inside the subspace", "geodesic")
@@ -89,6 +92,9 @@ class Tasso(Method):
         rule = "must be joint when there is no projector to train"
         require(self, "optimise", self.optimise == "joint" or self.trains_projector, rule)
 
+    def resolve_width(self, width: int) -> None:
+        self.rank = self.rank or PAPER_RANK.scaled(width)
+
     @property
     def has_distance(self) -> bool:
         """Whether any distillation distance is chosen."""
@@ -122,11 +128,11 @@ class Tasso(Method):
         return (ImageRequest("reference"),) if self.uses_distillation else ()
 
     def check(self, clip: Clip) -> None:
-        if self.uses_subspace and self.rank >= clip.dim:
+        if self.uses_subspace and unwrap(self.rank) >= clip.dim:
             raise ConfigError(f"method.rank: must be below the embedding's length {clip.dim}, not {self.rank}")
 
     def cost(self, clip: Clip) -> Cost:
-        projector = clip.dim * self.rank if self.trains_projector else 0
+        projector = clip.dim * unwrap(self.rank) if self.trains_projector else 0
         return Cost(trainable=projector, training=self.teacher_size(clip))
 
     def begin_task(self, task: TaskInfo) -> None:
@@ -135,7 +141,7 @@ class Tasso(Method):
         self.scale = self.ce_scale or self.scale
         # Drawn on the CPU, so that a seed means the same projector on every device.
         generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
-        A = self.init_std * torch.randn(clip.dim, self.rank, generator=generator)
+        A = self.init_std * torch.randn(clip.dim, unwrap(self.rank), generator=generator)
         if self.projector_init == "texts":
             # As long as the drawn columns are on average, so that a learning rate means the same.
             A = self.init_std * clip.dim**0.5 * principal_basis(self.class_embeddings.detach().cpu(), A)

@@ -53,6 +53,11 @@ def architecture_of(model: str) -> dict[str, Any]:
     return dict(config)
 
 
+def embedding_width(model: str) -> int:
+    """Length of a model's embeddings, without building the model."""
+    return int(architecture_of(model)["embed_dim"])
+
+
 def random_clip(model: str) -> Clip:
     """A model with random weights, for measuring speed; folders have their own weights."""
     if _local_folder(model):

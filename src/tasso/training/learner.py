@@ -18,6 +18,7 @@ from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
 from tasso.methods import Method, RunInfo, TaskInfo
+from tasso.methods.defaults import rate_in_words
 from tasso.models.class_overlap import warn_of_similar_classes
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
@@ -45,7 +46,15 @@ def learn(config: RunConfig) -> dict[str, Any]:
     A finished run is not repeated, a stopped one goes on. Everything that can be checked is checked before the run
     folder is created.
     """
-    return learn_resolved(*resolve(config))
+    resolved, method = resolve(config)
+
+    def begin(learner: Learner) -> None:
+        if config.lr is None:
+            log.info("%s", rate_in_words(resolved, method))
+        if config.steps is None and config.step_rule is None and resolved.step_rule == "quick":
+            log.info("few steps, as on a CPU; more learn more: --steps N, or --step-rule code")
+
+    return learn_resolved(resolved, method, begin=begin)
 
 
 def learn_resolved(

@@ -10,13 +10,14 @@ import torch
 from tasso.config import RunConfig, absolute_paths, read_templates, unwrap
 from tasso.data import BENCHMARKS, TASK_IMAGES
 from tasso.errors import ConfigError
-from tasso.methods import Method, build_method
+from tasso.methods import Method
+from tasso.methods.defaults import with_defaults
 from tasso.training.engine import check_optimizer, choose_device, choose_precision
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with all values filled in, and its method."""
-    method = build_method(config.method, config.protocol)
+    resolved, method = with_defaults(config)
     method.resolve_auto(config)
     for key, path in absolute_paths(method).items():
         setattr(method, key, path)
@@ -27,7 +28,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     check_optimizer(config.optimizer, device)
-    resolved = config.resolved(method.run_defaults)
+    if config.tasks and config.step_rule is None and device.type == "cpu":
+        resolved = dataclasses.replace(resolved, step_rule="quick")
     resolved = dataclasses.replace(resolved, **absolute_paths(resolved, names=(*BENCHMARKS, TASK_IMAGES)))
     return dataclasses.replace(
         resolved,
@@ -61,7 +63,7 @@ def label_of(config: RunConfig, method: Method) -> str:
 
 def default_label(method: Method, config: RunConfig) -> str:
     """The method's title with the hyper-parameters that differ from its defaults."""
-    default = build_method({"name": method.name}, config.protocol)
+    _, default = with_defaults(dataclasses.replace(config, method={"name": method.name}))
     default.resolve_auto(config)
     defaults = default.hyper_parameters()
     changed = [

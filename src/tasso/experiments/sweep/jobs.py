@@ -18,6 +18,7 @@ from tasso.training.identity import METHOD, identity, portable
 
 # Options that a sweep varies under names of its own.
 AXES = {"method": "methods", "sequence": "sequences", "seed": "seeds"}
+PAPER_MODEL = "ViT-B-16-quickgelu"
 READABLE = 64  # characters of a name that show options; what does not fit goes into a checksum
 PLAIN = re.compile(r"[A-Za-z0-9_.+-]+")
 
@@ -100,20 +101,21 @@ def distinct(jobs: Iterable[Job]) -> list[Job]:
 
 def full_identity(options: Mapping[str, Any]) -> dict[str, Any]:
     """As `resolved_identity`, with paths."""
-    from tasso.methods import build_method
+    from tasso.methods.defaults import with_defaults
 
-    config = from_dict(options, "run")
-    method = build_method(config.method, config.protocol)
-    resolved = dataclasses.replace(
-        config.resolved(method.run_defaults), method=method.hyper_parameters(), sequence=_sequence(config.sequence)
-    )
+    config, method = with_defaults(from_dict(options, "run"))
+    resolved = dataclasses.replace(config, method=method.hyper_parameters(), sequence=_sequence(config.sequence))
     return {key: _canonical(value) for key, value in identity(resolved).items()}
 
 
 @cache
 def _defaults(method: str, protocol: str) -> dict[str, Any]:
-    """A run in which nothing but the method and the protocol is chosen."""
-    return resolved_identity({"method": method, "protocol": protocol})
+    """A run in which nothing but the method and the protocol is chosen, with the rate and rank of the paper's model.
+
+    So a name shows those of other models, and does not change when others are chosen for these.
+    """
+    published = resolved_identity({"method": method, "protocol": protocol, "model": PAPER_MODEL})
+    return {**published, "model": RunConfig().model}
 
 
 def _sequence(sequence: str) -> str:

@@ -1,0 +1,66 @@
+"""What a run takes where it says nothing: from its protocol, its method, and the size of its model.
+
+The methods' own defaults are those of their authors, who train models like ViT-B/16. Small models need larger rates:
+`rates-nano.json` has those chosen for nano on validation images (results/README.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tasso.config import RunConfig
+from tasso.files import parse_json
+from tasso.methods.base import Method
+from tasso.methods.registry import build_method, find_method
+from tasso.models.loading import embedding_width
+
+NANO_RATES = Path(__file__).with_name("rates-nano.json")
+SMALL = 384  # models with embeddings up to this length take nano's options
+HYPER = "method."
+
+
+def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
+    """The run with what protocol, method and model say where it says nothing, and its method."""
+    width = embedding_width(config.model)
+    cls = find_method(config.method["name"])
+    hyper = {
+        key.removeprefix(HYPER): value for key, value in options_for(cls.name, width).items() if key.startswith(HYPER)
+    }
+    method = build_method({**hyper, **config.method}, config.protocol)
+    method.resolve_width(width)
+    return config.resolved(run_defaults(cls, width)), method
+
+
+def run_defaults(method: type[Method], width: int) -> dict[str, Any]:
+    """Values of the run's own options for a model with embeddings of this length."""
+    chosen = {key: value for key, value in options_for(method.name, width).items() if not key.startswith(HYPER)}
+    return {**method.run_defaults, **chosen}
+
+
+def options_for(method: str, width: int) -> dict[str, Any]:
+    """What was chosen for models with embeddings of this length; `method.NAME` is a hyper-parameter."""
+    return dict(_nano().get(method, {})) if width <= SMALL else {}
+
+
+def shown_defaults(method: type[Method]) -> dict[str, str]:
+    """Defaults that depend on the model, and all others of the run's own options, in words."""
+    own = {**{HYPER + field.name: field.default for field in dataclasses.fields(method)}, **method.run_defaults}
+    chosen = {key: value for key, value in options_for(method.name, SMALL).items() if value != own[key]}
+    shown = {key: f"{value} with small models such as nano, else {own[key]}" for key, value in chosen.items()}
+    return {**{key: str(value) for key, value in method.run_defaults.items()}, **shown}
+
+
+def rate_in_words(config: RunConfig, method: Method) -> str:
+    """The learning rate of a run that names none, and where it is from; the configuration is resolved."""
+    chosen = "lr" in options_for(method.name, embedding_width(config.model))
+    source = "chosen for nano and other small models" if chosen else "its own"
+    return f"learning rate {config.lr:g}: {method.name}'s, {source}; --lr changes it"
+
+
+@cache
+def _nano() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = parse_json(NANO_RATES.read_text(encoding="utf-8"))
+    return found
