@@ -154,8 +154,6 @@ CASES = [
     Bad("own/name-long", "a task's name of 65 letters", (*OWN, "--tasks", f"{'x' * 65}=birds"), r"x{65}.* cannot be the name", needs=("model", "birds")),
     Bad("own/name-emoji", "an emoji as a task's name", (*OWN, "--tasks", "🐦=birds"), r"'🐦' cannot be the name", needs=("model", "birds")),
     Bad("own/twice", "two tasks of one name", (*OWN, "--tasks", "birds=birds", "Birds=birds"), r"two tasks are called 'Birds'", needs=("model", "birds")),
-    Bad("own/no-reference", "a method that needs reference images, and none", (*OWN, "--method", "tasso", "--tasks", "birds=birds"),
-        r"reference", needs=("model", "birds")),
     Bad("own/reference-empty", "an empty folder of reference images",
         (*OWN, "--method", "tasso", "--method.rank", "6", "--tasks", "birds=birds", "--reference", "refs"), r"refs.*no images", lambda p: (p / "refs").mkdir(), ("model", "birds")),
     Bad("own/sequence", "an order of tasks that there are not", (*OWN, "--tasks", "birds=birds", "--sequence", "fish"), r"sequence.*fish", needs=("model", "birds")),

@@ -363,11 +363,9 @@ def test_the_name_of_a_run_does_not_say_where_images_lie() -> None:
         for tasks, reference in ((["a=/x/pets"], "/x/any"), ({"a": "y/pets"}, "any"), (["a=/x/cats"], "/x/any"))
     ]
     assert names[0] == names[1] != names[2]
-    assert Job({"steps": 60}).name == "tasso-S1-1102-rank=72-steps=60-lr=0.0001", (
-        "names of other runs are what they were"
-    )
+    assert Job({"steps": 60}).name == "tasso-S1-1102-rank=72-steps=60-lr=0.0001", "no tasks in other names"
     odd = {"steps": 60, "template": "odd {} one"}
-    assert Job(odd).name == "tasso-S1-1102-rank=72-steps=60~" + Job(odd).name[-10:]
+    assert Job(odd).name == "tasso-S1-1102-rank=72-steps=60-lr=0.0001~" + Job(odd).name[-10:]
 
 
 def test_reference_images(pets: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

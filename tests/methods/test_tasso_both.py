@@ -172,7 +172,8 @@ def test_with_a_resting_text_tower_it_is_tasso(quick: dict[str, Any]) -> None:
 
 
 def test_without_its_terms_it_is_fine_tuning_of_both_towers(quick: dict[str, Any]) -> None:
-    bare = {"name": "tasso-both", "alpha": 0.0, "kd_parallel": "none", "kd_perpendicular": "none"}
+    off = {"alpha": 0.0, "kd_parallel": "none", "kd_perpendicular": "none"}
+    bare = {"name": "tasso-both", "text_lr_factor": 1.0, **off}
     training = learner_for(quick, method=bare).begin(0)
     assert list(training.streams) == ["task"]
     assert not training.batch().inputs
