@@ -61,10 +61,15 @@ def prepared(case: Bad, world: Path, place: Path) -> Path:
             (place / name).symlink_to(world / name)
         else:
             shutil.copytree(world / name.split("=")[-1], place / name.split("=")[0], symlinks=True)
-    for config in place.glob("*/config.yaml"):  # runs record absolute paths
-        config.write_text(config.read_text(encoding="utf-8").replace(str(world), str(place)), encoding="utf-8")
+    relocate(world, place)
     case.make(place)
     return place
+
+
+def relocate(world: Path, place: Path) -> None:
+    """Let the copied runs name their own place: they record absolute paths."""
+    for config in place.glob("*/config.yaml"):
+        config.write_text(config.read_text(encoding="utf-8").replace(str(world), str(place)), encoding="utf-8")
 
 
 def carried_out(args: tuple[str, ...] | list[str], place: Path) -> Outcome:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bad_inputs import world
-from bad_inputs.case import carried_out
+from bad_inputs.case import carried_out, relocate
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ModelError, RunError
@@ -48,6 +48,7 @@ def here(well: Path, tmp_path: Path) -> Path:
     """A copy with a run stopped in its second task, with a resume state after the first of three steps."""
     for part in ("model", "data", "half"):
         shutil.copytree(well / part, tmp_path / part)
+    relocate(well, tmp_path)
     return tmp_path
 
 
@@ -100,6 +101,7 @@ def test_a_full_disk_keeps_the_previous_state(well: Path, tmp_path: Path) -> Non
         for part in ("data", "half"):
             shutil.copytree(well / part, place / part)
         (place / "model").symlink_to(well / "model")
+        relocate(well, place)
     work = [(limit, words, str(place)) for (limit, words), place in zip(attempts.values(), places, strict=True)]
     command = [sys.executable, "-c", LIMITED, str(Path(__file__).parents[1]), json.dumps(work)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -146,6 +148,8 @@ def test_a_tmpfs_that_is_full(well: Path, here: Path, tmp_path: Path) -> None:
     for part in ("model", "data"):
         (here / part).rename(place / part)
     (here / "half").rename(here / "stopped")
+    config = here / "stopped/config.yaml"
+    config.write_text(config.read_text().replace(str(here), str(place)))
     (place / "half").mkdir()
     namespace = ["unshare", "--mount", "--map-root-user"]
     probe = [*namespace, "mount", "-t", "tmpfs", "none", str(place / "half")]
