@@ -47,7 +47,6 @@ FEWER = {"--shots": "2", "--sequences": "S1", "--seeds": "1102", "--set": "metho
 RUN = {**DATA, **MODEL, **LEARN, "--method.rank": "6"}
 SMALLER: dict[str, dict[str, str | None]] = {
     "run": RUN,
-    "run --tasks": {**RUN, "--reference": "./photos"},
     "eval": {**DATA, **MODEL},
     "eval RUN": {"--device": "cpu"},
     "extend": {"--device": "cpu"},

@@ -1058,7 +1058,7 @@ class Arrays:
 
 
 def test_defaults_are_those_of_the_code() -> None:
-    config, method = resolve(from_dict({"method": "moe-adapters", "benchmark": "atlas"}))
+    config, method = resolve(from_dict({"method": "moe-adapters", "benchmark": "atlas", "model": "ViT-B-16"}))
     assert (config.lr, config.weight_decay) == (1e-3, 0.0)
     assert isinstance(method, MoEAdapters)
     assert (method.hidden, method.top, method.freeze, method.dropout, method.expert_scale) == (64, 2, 2, 0.1, 0.1)
