@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 
 from tasso.data.catalogue import MTIL_MINI
 from tasso.data.images import OneSizePixels, Preprocess, thread_pool
+from tasso.methods import METHODS
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
 
@@ -42,6 +43,15 @@ TINY_CONFIG = {
     },
     "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]},
 }
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    """Methods that a test imports are not there in the next one."""
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ OUTCOMES: dict[Outcome, tuple[str, str, tuple[str, str]]] = {
     HOLDS: ("✓", "holds", ("holds", "hold")),
     FAILS: ("✗", "fails", ("does not hold", "do not hold")),
     CLOSE: ("≈", "close", ("is too close to tell", "are too close to tell")),
-    FEW: ("…", "untested", ("has not enough runs", "have not enough runs")),
+    FEW: ("…", "few", ("has not enough runs", "have not enough runs")),
     UNTESTED: ("–", "untested", ("is not tested", "are not tested")),
 }
 
