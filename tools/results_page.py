@@ -13,13 +13,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
 
-from tasso.experiments.plans import PLANS, SEQUENCES
+from tasso.experiments.plans import BOTH_TOWERS, PLANS, SEQUENCES
 from tasso.report.figures.write import save_figures, task_curves
 from tasso.report.formats import to_markdown
 from tasso.report.frame import SETTINGS, Setting, accuracies, compare, metrics, run_table
@@ -97,11 +98,7 @@ def learning_rates(name: str) -> str:
 def reasons() -> str:
     """What might explain a method's row of the main tables, taken away or changed: means over the sequences."""
     main, changed = read_evaluation(study_file("paper-mtil-mini")), read("paper-reasons")
-
-    def before(row: str) -> list[float]:
-        return [
-            float(main.values("main", row, setting, metric)[list(SEQUENCES)].mean()) for setting, metric, _ in COLUMNS
-        ]
+    before = partial(row_means, main, "main")
 
     def after(folder: str) -> list[float]:
         frame = changed[changed["run"].str.startswith(f"{folder}/")]
@@ -120,38 +117,49 @@ def reasons() -> str:
     return markdown(["", *(heading(*column) for column in COLUMNS)], cells)
 
 
+def row_means(evaluation: Evaluation, plan: str, row: str) -> list[float]:
+    """Means of a row over the sequences, one per column."""
+    return [
+        float(evaluation.values(plan, row, setting, metric)[list(SEQUENCES)].mean()) for setting, metric, _ in COLUMNS
+    ]
+
+
+def validated() -> str:
+    """The main tables with rates chosen on validation images, and TASSO on both towers."""
+    evaluation = read_evaluation(study_file("main-validated"))
+    label = BOTH_TOWERS.label
+    return best_in_bold({**main_rows(evaluation), label: row_means(evaluation, "both-towers", label)})
+
+
 def main_means(evaluation: Evaluation) -> str:
-    """Means over the sequences of the six main tables, or the values of the only one; the best of each in bold."""
+    """The main tables, in short."""
+    return best_in_bold(main_rows(evaluation))
+
+
+def main_rows(evaluation: Evaluation) -> dict[str, list[float | None]]:
+    """Means over the sequences of the six main tables, or the values of the only one, by label."""
     tables = tables_of(PLANS["main"], evaluation)
-    columns: dict[str, dict[str, float]] = {}
-    for setting, metric, better in COLUMNS:
+    columns: list[dict[str, float | None]] = []
+    for setting, metric, _ in COLUMNS:
         table = tables[f"main-{setting}-{metric.replace('_', '-')}"]
         names = [column.name for column in table.columns]
         ours = names.index("Mean") if "Mean" in names else 1  # the only sequence stands next to the names
         values = {row.cells[0].text: row.cells[ours].value for row in table.rows}
-        columns[heading(setting, metric, better)] = {
-            name: float(value) for name, value in values.items() if value is not None
-        }
-    lines = []
-    for method in next(iter(columns.values())):
-        cells = []
-        for title, column in columns.items():
-            learned = [value for name, value in column.items() if name != ZERO_SHOT]
-            best = max(learned) if title.endswith("↑") else min(learned)
-            cells.append(cell(column[method], best) if method in column else "–")
-        lines.append([method, *cells])
-    return markdown(["method", *columns], lines)
+        columns.append({name: None if value is None else float(value) for name, value in values.items()})
+    return {method: [column.get(method) for column in columns] for method in columns[0]}
 
 
-def mean_over_sequences(name: str) -> str:
-    """Means over the runs of each method of a study with one seed; the best of each column in bold."""
-    frame = read(name)
-    labels = run_table(frame)["label"]
-    columns = {heading(*column): metrics(frame, column[0])[column[1]].groupby(labels).mean() for column in COLUMNS}
-    table = pd.DataFrame(columns).sort_values(next(iter(columns)))
-    best = {title: table[title].max() if title.endswith("↑") else table[title].min() for title in table}
-    rows = [[str(label), *(cell(line[title], best[title]) for title in table)] for label, line in table.iterrows()]
-    return markdown(["method", *table], rows)
+def best_in_bold(rows: Mapping[str, Sequence[float | None]]) -> str:
+    """One row per method with the values of COLUMNS; the best of each column in bold, zero-shot apart."""
+    best = []
+    for number, (_, _, better) in enumerate(COLUMNS):
+        learned = [values[number] for name, values in rows.items() if name != ZERO_SHOT]
+        best.append((max if better == "↑" else min)(value for value in learned if value is not None))
+    lines = [
+        [name, *("–" if value is None else cell(value, top) for value, top in zip(values, best, strict=True))]
+        for name, values in rows.items()
+    ]
+    return markdown(["method", *(heading(*column) for column in COLUMNS)], lines)
 
 
 def heading(setting: Setting, metric: str, better: str) -> str:
@@ -189,7 +197,7 @@ def tables() -> dict[str, Callable[[], str]]:
 
     found: dict[str, Callable[[], str]] = {
         "paper-reasons": reasons,
-        "main-validated": lambda: mean_over_sequences("main-validated"),
+        "main-validated": validated,
         "nano-zips": lambda: zero_shot("zips"),
         "nano-drawn": lambda: zero_shot("drawn"),
         "atlas-single": single,

@@ -15,6 +15,7 @@ from tasso.config.fields import (
 )
 from tasso.config.paths import absolute_paths
 from tasso.config.run import (
+    METHOD,
     OWN,
     PROTOCOLS,
     EvaluatedSplit,
@@ -29,6 +30,7 @@ from tasso.config.run import (
 )
 
 __all__ = [
+    "METHOD",
     "OWN",
     "PROTOCOLS",
     "SCOPES",

@@ -22,6 +22,7 @@ EvaluatedSplit = Literal["val", "test"]  # images that accuracies are measured o
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
+METHOD = "method."  # before the name of a hyper-parameter, where options of the run stand beside it
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
 
 # Where the paper's text and its authors' code differ, each side has its name. These are the differences that

@@ -53,9 +53,8 @@ class Setup:
 
     def job(self, method: str, hyper: Mapping[str, Any], sequence: str, seed: int, tag: str = "") -> Job:
         """One run: what is common, then what belongs to the method, then what the row says."""
-        rank = {"method.rank": PAPER_RANK}  # of the methods that have one
         row = {f"method.{key}": value for key, value in hyper.items()}
-        options = combined(method, rank, self.common, self.by_method.get(method, {}), row)
+        options = combined(method, self.common, self.by_method.get(method, {}), row)
         settled = {key: self._settle(value, options, method) for key, value in options["method"].items()}
         return Job({**options, "method": settled, "sequence": sequence, "seed": seed}, tag)
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tasso.config import RunConfig
+from tasso.config import METHOD, RunConfig
 from tasso.files import parse_json
 from tasso.methods.base import Method
 from tasso.methods.registry import build_method, find_method
@@ -19,7 +19,6 @@ from tasso.models.loading import embedding_width
 
 NANO_RATES = Path(__file__).with_name("rates-nano.json")
 SMALL = 384  # models with embeddings up to this length take nano's options
-HYPER = "method."
 
 
 def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
@@ -27,7 +26,7 @@ def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
     width = embedding_width(config.model)
     cls = find_method(config.method["name"])
     hyper = {
-        key.removeprefix(HYPER): value for key, value in options_for(cls.name, width).items() if key.startswith(HYPER)
+        key.removeprefix(METHOD): value for key, value in options_for(cls.name, width).items() if key.startswith(METHOD)
     }
     method = build_method({**hyper, **config.method}, config.protocol)
     method.resolve_width(width)
@@ -36,7 +35,7 @@ def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
 
 def run_defaults(method: type[Method], width: int) -> dict[str, Any]:
     """Values of the run's own options for a model with embeddings of this length."""
-    chosen = {key: value for key, value in options_for(method.name, width).items() if not key.startswith(HYPER)}
+    chosen = {key: value for key, value in options_for(method.name, width).items() if not key.startswith(METHOD)}
     return {**method.run_defaults, **chosen}
 
 
@@ -47,7 +46,7 @@ def options_for(method: str, width: int) -> dict[str, Any]:
 
 def shown_defaults(method: type[Method]) -> dict[str, str]:
     """Defaults that depend on the model, and all others of the run's own options, in words."""
-    own = {**{HYPER + field.name: field.default for field in dataclasses.fields(method)}, **method.run_defaults}
+    own = {**{METHOD + field.name: field.default for field in dataclasses.fields(method)}, **method.run_defaults}
     chosen = {key: value for key, value in options_for(method.name, SMALL).items() if value != own[key]}
     shown = {key: f"{value} with small models such as nano, else {own[key]}" for key, value in chosen.items()}
     return {**{key: str(value) for key, value in method.run_defaults.items()}, **shown}

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from tasso.config import Option, RunConfig, options_of
+from tasso.config import METHOD, Option, RunConfig, options_of
 from tasso.config.paths import LOCAL, is_name
 from tasso.config.task_specs import without_folders
 
-METHOD = "method."
 GIVEN = "given"
 
 

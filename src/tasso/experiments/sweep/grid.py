@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tasso.config import RunConfig, options_of
+from tasso.config import METHOD, RunConfig, options_of
 from tasso.errors import ConfigError, did_you_mean, unknown_key
 from tasso.experiments.sweep.jobs import AXES, Job, distinct
 from tasso.files import parse_yaml, read_yaml
-from tasso.training.identity import METHOD
 
 Options = Mapping[str, Any]
 

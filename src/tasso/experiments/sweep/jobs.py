@@ -12,9 +12,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tasso.config import RunConfig, from_dict, options_of
+from tasso.config import METHOD, RunConfig, from_dict, options_of
 from tasso.errors import ConfigError
-from tasso.training.identity import METHOD, identity, portable
+from tasso.training.identity import identity, portable
 
 # Options that a sweep varies under names of its own.
 AXES = {"method": "methods", "sequence": "sequences", "seed": "seeds"}
