@@ -30,6 +30,7 @@ from tasso.report.paper.evaluation import Evaluation, read_evaluation
 from tasso.report.paper.figures import FOLDER, draw_figures, shown_runs
 from tasso.report.paper.report import verdict_table
 from tasso.report.paper.tables import tables_of
+from tasso.report.significance import holm, paired_differences, sign_flip_p
 from tasso.report.study import STUDY_ENDINGS, read_study
 from tasso.report.tables import ZERO_SHOT, combined_table
 
@@ -131,6 +132,25 @@ def validated() -> str:
     return best_in_bold({**main_rows(evaluation), label: row_means(evaluation, "both-towers", label)})
 
 
+def leads() -> str:
+    """How far TASSO on both towers is ahead in accuracy; a pair is a sequence, with the mean over its seeds."""
+    evaluation = read_evaluation(study_file("main-validated"))
+    lines, p_values = [], []
+    for row in PLANS["main"].rows:
+        line = [evaluation.name_of("main", row.label)]
+        for setting in SETTINGS:
+            ours = evaluation.values("both-towers", BOTH_TOWERS.label, setting, "accuracy").to_dict()
+            other = evaluation.values("main", row.label, setting, "accuracy").to_dict()
+            _, found = paired_differences(ours, other)
+            line += [f"{fmean(found):+.2f}", f"{sum(lead > 0 for lead in found)} of {len(found)}", ""]
+            p_values.append(sign_flip_p(found, one_sided=True))
+        lines.append(line)
+    for number, p in enumerate(holm(p_values)):
+        lines[number // 2][3 + 3 * (number % 2)] = f"{p:.3f}"
+    columns = [f"{setting.upper()} {what}" for setting in SETTINGS for what in ("lead", "sequences", "p (Holm)")]
+    return markdown(["against", *columns], lines)
+
+
 def main_means(evaluation: Evaluation) -> str:
     """The main tables, in short."""
     return best_in_bold(main_rows(evaluation))
@@ -198,6 +218,7 @@ def tables() -> dict[str, Callable[[], str]]:
     found: dict[str, Callable[[], str]] = {
         "paper-reasons": reasons,
         "main-validated": validated,
+        "main-validated-leads": leads,
         "nano-zips": lambda: zero_shot("zips"),
         "nano-drawn": lambda: zero_shot("drawn"),
         "atlas-single": single,

@@ -17,7 +17,13 @@ from tasso.data.images import ImageBatch
 from tasso.distributed import SINGLE_PROCESS
 from tasso.methods import Batch
 from tasso.methods.losses import cross_entropy, distance, geodesic_distance, squared_l2
-from tasso.methods.subspace import orthogonal_component, orthonormal, principal_basis, subspace_coordinates
+from tasso.methods.subspace import (
+    energy_rank,
+    orthogonal_component,
+    orthonormal,
+    principal_basis,
+    subspace_coordinates,
+)
 from tasso.methods.tasso import Projector, Tasso
 from tasso.models.clip import Clip
 
@@ -227,6 +233,21 @@ def test_columns_that_span_vectors(seed: int, d: int, rank: int, n: int, twice: 
     kept = min(n, d, rank)
     if kept < rank:  # what was drawn lies in the span of the texts and the columns that are filled up
         assert float(orthogonal_component(drawn[:, kept:].mT, U).abs().max()) < 1e-9
+
+
+@given(seed=vectors, n=st.integers(2, 40), share=st.floats(0.05, 0.99))
+def test_energy_rank_is_the_least_that_holds_the_share(seed: int, n: int, share: float) -> None:
+    texts = nn.functional.normalize(torch.randn(n, 16, generator=torch.Generator().manual_seed(seed)) + 0.5, dim=-1)
+    rank = energy_rank(texts, share)
+    assert 1 <= rank < 16
+    exact = texts.double()
+
+    def held(rank: int) -> float:
+        U = principal_basis(exact, torch.eye(16, rank, dtype=torch.float64))
+        return float((exact @ U).square().sum() / exact.square().sum())
+
+    assert rank == 15 or held(rank) >= share - 1e-9
+    assert rank == 1 or held(rank - 1) < share + 1e-9
 
 
 def test_columns_that_span_float32_vectors_ignore_rounding() -> None:

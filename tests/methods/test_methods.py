@@ -23,7 +23,7 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError, RunError, TassoError
 from tasso.methods import METHODS, build_method
 from tasso.methods.describe import cost_in_words, describe
-from tasso.methods.subspace import orthogonal_component, orthonormal
+from tasso.methods.subspace import energy_rank, orthogonal_component, orthonormal
 from tasso.methods.tasso import Tasso
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
@@ -411,8 +411,20 @@ def test_projector_may_start_from_the_class_texts(quick: dict[str, Any]) -> None
     assert float(missed) == pytest.approx(float(values[2:].square().sum()), abs=1e-6)
 
 
-def test_projector_from_texts_goes_on_with_the_same_bits(quick: dict[str, Any]) -> None:
-    method = {"name": "tasso", "rank": 6, "projector_init": "texts"}
+def test_rank_may_follow_the_class_texts(quick: dict[str, Any]) -> None:
+    ranks = {}
+    for share in (0.5, 0.999):
+        learner = learner_for(quick, method={"name": "tasso", "rank_energy": share})
+        learner.begin(0)
+        texts = learner.method.class_embeddings
+        ranks[share] = learner.method.projector.A.shape[1]
+        assert ranks[share] == energy_rank(texts, share)
+    assert ranks[0.5] < ranks[0.999] <= len(texts)
+
+
+@pytest.mark.parametrize("option", [{"projector_init": "texts"}, {"rank_energy": 0.9}], ids=["init", "rank"])
+def test_projector_from_texts_goes_on_with_the_same_bits(quick: dict[str, Any], option: dict[str, Any]) -> None:
+    method = {"name": "tasso", "rank": 6, **option}
     learn_first_task(quick, method=method)
     whole, first = (learner_for(quick, method=method).begin(1) for _ in range(2))
     for _ in range(4):

@@ -45,6 +45,13 @@ def principal_basis(vectors: Tensor, drawn: Tensor) -> Tensor:
     return columns.to(drawn.dtype)
 
 
+def energy_rank(vectors: Tensor, share: float) -> int:
+    """The least rank r < D of a subspace that holds this share of the energy Σ‖v‖² of the vectors (N, D)."""
+    energy = torch.linalg.svdvals(vectors.double()).square()
+    below = int((energy.cumsum(0) < share * energy.sum()).sum())
+    return min(below + 1, vectors.shape[1] - 1)
+
+
 def subspace_coordinates(features: Tensor, U: Tensor) -> Tensor:
     """Coordinates Uᵀf (B, r) of features (B, D) in the subspace: lengths and angles of the projection UUᵀf."""
     return features @ U

@@ -20,6 +20,7 @@ from tasso.methods.losses import Angle, Distance, cross_entropy, distance
 from tasso.methods.registry import register
 from tasso.methods.subspace import (
     Orthonormalisation,
+    energy_rank,
     orthogonal_component,
     orthonormal,
     principal_basis,
@@ -47,6 +48,10 @@ class Tasso(Method):
     rank: int | None = option(
         "rank r of the subspace (paper and code: 144 of 512)", None, unset="the same share of the model's width", ge=1
     )
+    rank_energy: float = option(
+        "adapt the rank to each task: the least that holds this share of the energy of its class texts; 0: `rank`",
+        0.0, ge=0, lt=1,
+    )  # fmt: skip
     alpha: float = option("weight α of the subspace cross-entropy; 0 switches it off (paper and code)", 0.5, ge=0)
     beta: float = option("weight β of the distillation (paper and code)", 3.0, ge=0)
     kd_parallel: Distance = option("distillation distance inside the subspace", "geodesic")
@@ -141,10 +146,12 @@ class Tasso(Method):
         self.scale = self.ce_scale or self.scale
         # Drawn on the CPU, so that a seed means the same projector on every device.
         generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
-        A = self.init_std * torch.randn(clip.dim, unwrap(self.rank), generator=generator)
+        texts = self.class_embeddings.cpu()
+        rank = energy_rank(texts, self.rank_energy) if self.rank_energy else unwrap(self.rank)
+        A = self.init_std * torch.randn(clip.dim, rank, generator=generator)
         if self.projector_init == "texts":
             # As long as the drawn columns are on average, so that a learning rate means the same.
-            A = self.init_std * clip.dim**0.5 * principal_basis(self.class_embeddings.detach().cpu(), A)
+            A = self.init_std * clip.dim**0.5 * principal_basis(texts, A)
         self.state = self.projector = Projector(A.to(clip.device), self.train_projector)
 
     def groups(self) -> list[Group]:

@@ -1,0 +1,200 @@
+"""Forms of TASSO on both towers that were tried and not kept, each an option of one method: `both_trials:Trial`.
+
+The package has what paid (docs/methods/tasso-both.md); results/README.md has the table of all trials.
+
+    PYTHONPATH=tools tasso run --benchmark mtil-mini --method both_trials:Trial --method.flip true --evaluate-on val …
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from tasso.config import option
+from tasso.data.images import ImageBatch, transforms
+from tasso.methods.anchors import WHOLE, Names, anchor_prompts, built_in
+from tasso.methods.base import Batch, Group, RunInfo, TaskInfo
+from tasso.methods.losses import COSINE_MARGIN, DISTILLATION_EPS, soft_cross_entropy
+from tasso.methods.subspace import orthogonal_component, subspace_coordinates
+from tasso.methods.tasso import Compared, Tasso
+from tasso.methods.tasso_both import TassoBoth
+from tasso.models.clip import prompts
+
+
+class LowRank(nn.Module):
+    """W + B A, with A (rank, columns) drawn and B (rows, rank) zero."""
+
+    def __init__(self, weight: Tensor, rank: int) -> None:
+        super().__init__()
+        rows, columns = weight.shape
+        self.A = nn.Parameter(torch.randn(rank, columns).to(weight) / columns**0.5)
+        self.B = nn.Parameter(torch.zeros(rows, rank).to(weight))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + self.B @ self.A
+
+
+@dataclass
+class Plain(Tasso):
+    """TASSO as it is, with images mirrored at random or cropped more."""
+
+    flip: bool = option("half of the images mirrored", False)
+    crop: float = option("least share of an image that a crop shows", 0.9)
+
+    def begin_run(self, run: RunInfo) -> None:
+        super().begin_run(run)
+        transforms.CROP_AREA = (self.crop, 1.0)
+
+    def step_inputs(self, step: int) -> dict[str, Tensor]:
+        inputs = super().step_inputs(step)
+        if self.flip:
+            draws = np.random.default_rng((self.task.seed, self.task.index, step, 7)).random(256) < 0.5
+            inputs = {**inputs, "mirrored": torch.from_numpy(draws).to(self.clip.device, non_blocking=True)}
+        return inputs
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        if self.flip:
+            mirrored = batch.inputs["mirrored"]
+            others = {name: _flipped(images, mirrored[64:]) for name, images in batch.others.items()}
+            batch = Batch(_flipped(batch.task, mirrored), others, batch.inputs)
+        return super().loss(batch)
+
+
+@dataclass
+class Trial(Plain, TassoBoth):
+    """One idea per option; the defaults are TASSO on both towers."""
+
+    more_generic: bool = option("generic anchors: the built-in names and captions beside the reference set's", False)
+    hold_generic: bool = option("generic anchors are held at the pretrained model, not at the previous one", False)
+    logits: float = option("weight of the distillation of logits of reference images over the anchors", 0.0)
+    temperature: float = option("its temperature", 2.0)
+    drift: float = option("reference images weigh as their angle to the teacher to this power", 0.0)
+    frozen_text: int = option("lower blocks of the text tower that rest, embeddings included; -1: nothing", -1)
+    frozen_visual: int = option("lower blocks of the image tower that rest, patches included; -1: nothing", -1)
+    frozen_tokens: bool = option("the token embeddings rest", False)
+    text_lora: int = option("rank of LoRA on the text tower, merged after each task; 0: full", 0)
+    ema: float = option("decay of a running mean of the weights, which is kept; 0: none", 0.0)
+    step_back: float = option("share of the way back to the model before the task, at its end", 0.0)
+    negatives: bool = option("anchors as further classes in the cross-entropy", False)
+    smoothing: float = option("label smoothing", 0.0)
+
+    title: ClassVar[str] = "trial"
+    summary: ClassVar[str] = "forms of TASSO on both towers that were tried"
+
+    def begin_run(self, run: RunInfo) -> None:
+        super().begin_run(run)
+        if self.more_generic:
+            self.generic = [*self.generic, (built_in("names"), run.templates), (built_in("captions"), WHOLE)]
+        self.pretrained: dict[str, Tensor] = {}
+        if self.hold_generic:
+            texts = [text for names, templates in self.generic for text in prompts(names, templates)]
+            embedded = self.clip.encode_texts(texts)
+            self.pretrained = dict(zip(texts, embedded, strict=True))
+
+    def begin_task(self, task: TaskInfo) -> None:
+        super().begin_task(task)
+        if self.hold_generic and self.table:
+            names: list[Names] = [(one.class_names, one.prompts(self.templates)) for one in task.earlier]
+            earlier = set(anchor_prompts(names, task))
+            for row, text in enumerate(anchor_prompts([*names, *self.generic], task)):
+                if text in self.pretrained and text not in earlier:
+                    self.table.embeddings[row] = self.pretrained[text]
+        self.before = {name: p.detach().clone() for name, p in self.clip.parameters_of("both").items()}
+        self.mean = {name: p.clone() for name, p in self.before.items()} if self.ema else {}
+        if self.text_lora:
+            for module in self._text_blocks():
+                for weight in ("in_proj_weight", "weight"):
+                    tensor = getattr(module, weight, None)
+                    if isinstance(tensor, nn.Parameter) and tensor.ndim == 2:
+                        parametrize.register_parametrization(module, weight, LowRank(tensor, self.text_lora))
+
+    def _text_blocks(self) -> list[nn.Module]:
+        blocks = self.clip.model.transformer
+        assert isinstance(blocks, nn.Module)
+        return list(blocks.modules())
+
+    def groups(self) -> list[Group]:
+        visual, text, *rest = super().groups()
+        if self.text_lora:
+            factors = {n: p for n, p in text.parameters.items() if n.endswith((".A", ".B"))}
+            text = Group("text", factors, lr_factor=self.text_lr_factor)
+        return [self._moving(visual, self.frozen_visual), self._moving(text, self.frozen_text), *rest]
+
+    def _moving(self, group: Group, frozen: int) -> Group:
+        def moves(name: str) -> bool:
+            if self.frozen_tokens and "token_embedding" in name:
+                return False
+            if frozen < 0:
+                return True
+            if "resblocks." in name:
+                return int(name.split("resblocks.")[1].split(".")[0]) >= frozen
+            return not any(part in name for part in ("embedding", "conv1", "ln_pre"))
+
+        kept = {name: p for name, p in group.parameters.items() if moves(name)}
+        return Group(group.name, kept, group.lr, group.weight_decay, group.lr_factor)
+
+    def texts(self, batch: Batch) -> tuple[Tensor, dict[str, Compared]]:
+        texts, compared = super().texts(batch)
+        self.classes = len(texts)
+        if self.negatives and "kd_text" in compared:
+            texts = torch.cat([texts, compared["kd_text"][1]])
+        return texts, compared
+
+    def _terms(self, features: Tensor, texts: Tensor, labels: Tensor, compared: Any) -> dict[str, Tensor]:
+        terms = Tasso._terms(self, features, texts, labels, compared)
+        if self.smoothing:
+            cosines = F.normalize(features, dim=-1) @ F.normalize(texts, dim=-1).mT
+            terms["ce"] = F.cross_entropy(self.scale * cosines, labels, label_smoothing=self.smoothing)
+        if self.logits and "kd_text" in compared:
+            (_, image, image_before), (_, anchor, anchor_before) = compared["kd"], compared["kd_text"]
+            student, teacher = self.scale * image @ anchor.mT, self.scale * image_before @ anchor_before.mT
+            terms["kd_logits"] = self.logits * soft_cross_entropy(teacher, student, self.temperature)
+        return terms
+
+    def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
+        if self.drift and len(student) == 64:  # reference images
+            weight = _angles(student.detach(), teacher) ** self.drift
+            assert U is not None
+            parts = [(subspace_coordinates(x, U), orthogonal_component(x, U)) for x in (student, teacher)]
+            both = [(_angles(s, t) * weight).mean() / weight.mean() for s, t in zip(*parts, strict=True)]
+            return both[0] + both[1]
+        return super()._distillation(student, teacher, U)
+
+    def after_step(self, step: int) -> None:
+        super().after_step(step)
+        if self.ema:
+            current = self.clip.parameters_of("both")
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.mean.values()), [current[n].data for n in self.mean], 1 - self.ema)
+
+    def end_task(self) -> None:
+        super().end_task()
+        for module in self._text_blocks() if self.text_lora else ():
+            for weight in ("in_proj_weight", "weight"):
+                if parametrize.is_parametrized(module, weight):
+                    parametrize.remove_parametrizations(module, weight, leave_parametrized=True)
+        with torch.no_grad():
+            for name, p in self.clip.parameters_of("both").items():
+                if self.ema:
+                    p.copy_(self.mean[name])
+                if self.step_back:
+                    p.lerp_(self.before[name], self.step_back)
+                p.requires_grad_(False)
+
+
+def _angles(x: Tensor, y: Tensor) -> Tensor:
+    """Angle between the rows of x and y (N, D): (N,)."""
+    x, y = F.normalize(x, dim=-1, eps=DISTILLATION_EPS), F.normalize(y, dim=-1, eps=DISTILLATION_EPS)
+    return torch.acos((x * y).sum(-1).clamp(-1 + COSINE_MARGIN, 1 - COSINE_MARGIN))
+
+
+def _flipped(images: ImageBatch, mirrored: Tensor) -> ImageBatch:
+    where = mirrored[: len(images.pixels), None, None, None]
+    return dataclasses.replace(images, pixels=torch.where(where, images.pixels.flip(-1), images.pixels))
