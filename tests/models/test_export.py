@@ -156,7 +156,7 @@ def test_transformers_tokenises_texts_alike(tmp_path: Path) -> None:
         ("vision_cfg", "pool_type", "avg", "vision_cfg.pool_type = 'avg'"),
         ("vision_cfg", "ls_init_value", 0.1, "vision_cfg.ls_init_value = 0.1"),
         ("vision_cfg", "timm_model_name", "convnext", "vision_cfg.timm_model_name = 'convnext'"),
-        ("text_cfg", "hf_tokenizer_name", "x/y", "text_cfg.hf_tokenizer_name = 'x/y'"),
+        ("text_cfg", "act_kwargs", {"approximate": "x"}, "text_cfg.act_kwargs = {'approximate': 'x'}"),
         ("vision_cfg", "layers", [2, 2, 2, 2], "a convolutional image tower"),
     ],
 )
