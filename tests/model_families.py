@@ -77,12 +77,12 @@ def t5_tokenizer() -> Any:
     return T5Tokenizer(vocab=[(token, -float(index)) for index, token in enumerate(tokens)], extra_ids=0)
 
 
-def write_hf_clip(folder: Path) -> str:
+def write_hf_clip(folder: Path, **saving: Any) -> str:
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
 
     tokenizer = clip_tokenizer()
     text = {**SIZES["text_config"], "vocab_size": len(tokenizer), "eos_token_id": len(tokenizer) - 1}
-    CLIPModel(CLIPConfig(**{**SIZES, "text_config": text}, projection_dim=24)).save_pretrained(folder)
+    CLIPModel(CLIPConfig(**{**SIZES, "text_config": text}, projection_dim=24)).save_pretrained(folder, **saving)
     CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return f"hf:{folder}"

@@ -175,7 +175,7 @@ def keywords() -> str:
         f"    {field.name}: {WIDER.get(field.name) or str(field.type).replace('Path', 'str | Path')}\n"
         for field in dataclasses.fields(RunConfig)
     ]
-    return KEYWORDS_HEAD + "".join(lines)
+    return KEYWORDS_HEAD + "".join(lines).replace("'", '"')
 
 
 if __name__ == "__main__":

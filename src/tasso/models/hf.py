@@ -17,6 +17,7 @@ from typing import Any
 import open_clip
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from tasso.config.paths import HF
@@ -48,9 +49,8 @@ class Parts:
 def load(place: str) -> Parts:
     """A checkpoint, from a folder or from the hub (OWNER/NAME)."""
     folder = folder_of(place, FILES)
+    _check_files(folder)
     config = _read_config(folder)
-    if missing := missing_files(folder, FILES):
-        raise ModelError(f"model: {folder} has no {missing}")
     transformers = import_transformers()
     kind = {"clip": "CLIP", "siglip": "Siglip"}[config.model_type]
     processor = getattr(transformers, f"{kind}ImageProcessor").from_pretrained(folder, local_files_only=True)
@@ -58,12 +58,17 @@ def load(place: str) -> Parts:
     with without_bars():
         tokenizer = tokenizer_of(folder, architecture["text_cfg"])
         model, found = getattr(transformers, f"{kind}Model").from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, weights_only=True
-        )
-    # transformers would go on with random weights.
-    for key, what in (("missing_keys", "has no tensor"), ("unexpected_keys", "has a tensor of another model,")):
-        if names := sorted(found[key]):
-            raise ModelError(f"model: {HF}{place} does not fit its config.json: it {what} {names[0]!r}")
+            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, weights_only=True,
+            ignore_mismatched_sizes=True,
+        )  # fmt: skip
+    faults = {
+        "missing_keys": "it has no tensor",
+        "unexpected_keys": "it has a tensor of another model,",
+        "mismatched_keys": "of another shape is",
+    }
+    for key, what in faults.items():  # transformers would go on with random weights
+        if names := sorted(name if isinstance(name, str) else name[0] for name in found[key]):
+            raise ModelError(f"model: {HF}{place} does not fit its config.json: {what} {names[0]!r}")
     return _parts(model, tokenizer, processor, architecture, place)
 
 
@@ -134,6 +139,18 @@ def folder_of(place: str, files: Mapping[str, Sequence[str]]) -> Path:
     return cached
 
 
+def _check_files(folder: Path) -> None:
+    """Raise a ModelError that names what is missing or damaged."""
+    if missing := missing_files(folder, FILES):
+        raise ModelError(f"model: {folder} has no {missing}")
+    for file in sorted(folder.glob(FILES["weights"][0])):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"model: {file}: damaged, or only a part of the file: {first_line(error)}") from None
+
+
 def missing_files(folder: Path, files: Mapping[str, Sequence[str]]) -> str:
     """What a folder lacks first, in words; nothing if it is complete."""
     for what, patterns in files.items():
@@ -148,6 +165,8 @@ def first_line(error: Exception) -> str:
 
 
 def _read_config(folder: Path) -> Any:
+    if missing := missing_files(folder, {"config": FILES["config"]}):
+        raise ModelError(f"model: {folder} has no {missing}")
     transformers = import_transformers()
     values, _ = transformers.PreTrainedConfig.get_config_dict(folder, local_files_only=True)
     kind = values.get("model_type")

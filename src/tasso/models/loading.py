@@ -128,13 +128,15 @@ def _open_clip_folder(model: str) -> Path | None:
 
 def _tokenizer(name: str, config: dict[str, Any], spec: ModelSpec, vocabulary: Path | None = None) -> Any:
     """open_clip's tokenizer of a model; one of transformers is in the model's folder, else on the hub."""
-    source = config["text_cfg"].get("hf_tokenizer_name")
+    in_folder, source = name.startswith(LOCAL), config["text_cfg"].get("hf_tokenizer_name")
     if not source:
         return open_clip.get_tokenizer(name, **({"bpe_path": str(vocabulary)} if vocabulary else {}))
     try:
         with _loading(spec), hf.without_bars():
-            return hf.tokenizer_of(name.removeprefix(LOCAL) if name.startswith(LOCAL) else source, config["text_cfg"])
+            return hf.tokenizer_of(name.removeprefix(LOCAL) if in_folder else source, config["text_cfg"])
     except ModelError as error:
+        if in_folder:
+            raise
         raise ModelError(
             f"{error}. This is the tokenizer of {spec}; a folder with {CONFIG_NAME}, weights and tokenizer files can "
             f"be given as --model {LOCAL}FOLDER"
