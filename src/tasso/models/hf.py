@@ -271,7 +271,7 @@ def tokenizer_of(place: Path | str, text: Mapping[str, Any]) -> Any:
         str(folder),
         context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
         tokenizer_mode=text.get("tokenizer_mode"),
-        **{**(text.get("tokenizer_kwargs") or {}), "local_files_only": True, "trust_remote_code": False},
+        **{**(text.get("tokenizer_kwargs") or {}), "trust_remote_code": False},
     )
 
 

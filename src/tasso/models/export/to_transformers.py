@@ -156,6 +156,9 @@ def _write_processor(clip: Clip, temporary: Path, kind: str) -> None:
         tokenizer = transformers.CLIPTokenizer(
             vocab=vocabulary, merges=list(tokenizer.bpe_ranks), model_max_length=tokenizer.context_length
         )
+    elif kind == "Siglip":
+        # Its text tower was trained without a mask of padding.
+        tokenizer.tokenizer.model_input_names = tokenizer.tokenizer.init_kwargs["model_input_names"] = ["input_ids"]
     tokenizer.save_pretrained(temporary)
     p = clip.preprocess
     squash = p.resize_mode == "squash"
