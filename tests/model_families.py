@@ -13,8 +13,8 @@ import open_clip
 import torch
 from open_clip.push_to_hf_hub import save_for_hf
 
+from tasso.config.keywords import ModelObject
 from tasso.models.loading import NANO
-from tasso.models.objects import ModelObject
 
 WORDS = ["a", "photo", "of", "this", "is", "dtd", "eurosat", "kind", "0", "1", "2"]
 TEXT = {"context_length": 48, "vocab_size": 600, "width": 16, "heads": 2, "layers": 1}

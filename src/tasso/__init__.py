@@ -15,8 +15,7 @@ from tasso.version import __version__
 
 if TYPE_CHECKING:
     from tasso.config import RunConfig
-    from tasso.config.keywords import RunOptions
-    from tasso.models.objects import ModelObject
+    from tasso.config.keywords import ModelObject, RunOptions
     from tasso.training.run import Run
 
 __all__ = ["TassoError", "__version__", "evaluate", "extend", "learn", "load"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from tasso.config.run import EvaluatedSplit, OptimizerName, Protocol, StepRule, Tracker
 
 if TYPE_CHECKING:
-    from tasso.models.objects import ModelObject
+    from torch import nn
+
+# A model, its tokenizer and its preprocessing, as open_clip or transformers make them.
+ModelObject: TypeAlias = "tuple[nn.Module, Callable[..., Any], Any]"
 
 
 class RunOptions(TypedDict, total=False):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,8 @@ from tasso.errors import ModelError
 from tasso.models import hf
 from tasso.models.clip import Clip, ModelSpec
 
-# Model, tokenizer, preprocessing: as open_clip makes them, or transformers.
-ModelObject = tuple[nn.Module, Callable[..., Any], Any]
+if TYPE_CHECKING:
+    from tasso.config.keywords import ModelObject
 
 _given: dict[str, Clip] = {}  # by name, those of this process
 
