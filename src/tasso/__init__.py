@@ -47,7 +47,7 @@ def learn(config: RunConfig | None = None, /, **options: Any) -> Run:
 
     if config is not None and options:
         raise ConfigError(f"learn: {next(iter(options))}: give a configuration or keywords, not both")
-    config = config or from_dict(_with_named_model(options), "learn")
+    config = from_dict(config.to_dict() if config else _with_named_model(options), "learn")
     learn_sequence(config)
     return Run(config.out)
 

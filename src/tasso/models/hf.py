@@ -24,7 +24,7 @@ from tasso.config.paths import HF
 from tasso.data.images.transforms import Preprocess
 from tasso.errors import ModelError
 
-SUPPORTED = ("clip", "siglip")  # as `model_type` in config.json
+SUPPORTED = {"clip": "CLIP", "siglip": "Siglip"}  # `model_type` in config.json: how transformers' classes begin
 TEXT_FILES = ("*.json", "*.txt", "*.model")  # configs and tokenizers
 # What a folder must have, as patterns. Each suffices; the first that exists is read.
 FILES = {
@@ -51,8 +51,7 @@ def load(place: str) -> Parts:
     folder = folder_of(place, FILES)
     _check_files(folder)
     config = _read_config(folder)
-    transformers = import_transformers()
-    kind = {"clip": "CLIP", "siglip": "Siglip"}[config.model_type]
+    transformers, kind = import_transformers(), SUPPORTED[config.model_type]
     processor = getattr(transformers, f"{kind}ImageProcessor").from_pretrained(folder, local_files_only=True)
     architecture = _architecture(config, place)
     with without_bars():
@@ -96,7 +95,7 @@ def architecture_of(place: str) -> dict[str, Any]:
     return _architecture(_read_config(folder_of(place, FILES)), place)
 
 
-def import_transformers(purpose: str = "--model hf:…") -> Any:
+def import_transformers(purpose: str = "model: a checkpoint or tokenizer of Hugging Face") -> Any:
     """The module, or a ModelError that says how to install it."""
     try:
         import transformers
@@ -172,14 +171,13 @@ def _read_config(folder: Path) -> Any:
     kind = values.get("model_type")
     if kind not in SUPPORTED:
         raise ModelError(f"model: {folder / 'config.json'}: model_type {kind!r}; supported are {', '.join(SUPPORTED)}")
-    return getattr(transformers, {"clip": "CLIPConfig", "siglip": "SiglipConfig"}[kind]).from_dict(values)
+    return getattr(transformers, f"{SUPPORTED[kind]}Config").from_dict(values)
 
 
 @contextlib.contextmanager
 def without_bars() -> Iterator[None]:
     """Without the progress bar that transformers shows for reading or writing a single file, and its warnings."""
-    from transformers.utils import logging
-
+    logging = import_transformers().utils.logging
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
@@ -266,7 +264,6 @@ def tokenizer_of(place: Path | str, text: Mapping[str, Any]) -> Any:
     folder = folder_of(str(place), files)
     if missing := missing_files(folder, files):
         raise ModelError(f"model: {folder} has no {missing}")
-    import_transformers("model: its tokenizer")
     return open_clip.tokenizer.HFTokenizer(
         str(folder),
         context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),

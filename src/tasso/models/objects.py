@@ -1,7 +1,8 @@
-"""Model objects given from Python. Each has a name made of its weights, so that a configuration can refer to it."""
+"""Model objects given from Python. Each has a name made of its content, so that a configuration can refer to it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from tasso.models.clip import Clip, ModelSpec
 if TYPE_CHECKING:
     from tasso.config.keywords import ModelObject
 
-_given: dict[str, Clip] = {}  # by name, those of this process
+_given: dict[str, Clip] = {}  # copies, by name, of those of this process
 
 
 def name_of(given: ModelObject) -> str:
@@ -39,9 +40,12 @@ def name_of(given: ModelObject) -> str:
     else:
         found = _open_clip_parts(model, tokenizer, preprocess)
     clip = Clip(found.model, found.tokenizer, found.preprocess, ModelSpec(OBJECT), found.architecture)
-    clip.spec = ModelSpec(f"{OBJECT}{type(model).__name__}-{clip.weights_checksum()[:12]}")
-    _given[clip.spec.model] = clip
-    return clip.spec.model
+    content = [clip.weights_checksum(), clip.tokenizer(["a photo of a cat."]).tolist(), clip.preprocess]
+    name = f"{OBJECT}{type(model).__name__}-{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}"
+    if name not in _given:
+        clip.spec = ModelSpec(name)
+        _given[name] = clip.copy().to("cpu")
+    return name
 
 
 def find(name: str) -> Clip:
