@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,9 +29,11 @@ from tasso.errors import ConfigError, ModelError
 from tasso.models.clip import Clip
 from tasso.models.export import Source, export_model
 from tasso.models.loading import SIGLIP_PROMPT, load_clip, usual_prompt
+from tasso.training.identity import portable
 from tasso.training.learner import Learner
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
+from tasso.training.source import open_model
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="no transformers here: pip install 'tasso[hf]'"
@@ -217,6 +220,19 @@ def test_what_cannot_be_downloaded_is_said(model: str, tmp_path: Path, monkeypat
         load_clip(model)
     with pytest.raises(ModelError, match=r"timm/ViT-B-16-SigLIP is neither .* tokenizer of ViT-B-16-SigLIP \(webli\)"):
         load_clip("ViT-B-16-SigLIP", "webli")
+
+
+def test_a_folder_is_absolute_in_a_run_and_may_move(
+    families: dict[str, str], options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("here", "there"):
+        shutil.copytree(families["hf-clip"].removeprefix("hf:"), tmp_path / place / "mine")
+    monkeypatch.chdir(tmp_path)
+    configs = [resolve(from_dict({**options, "model": f"hf:{place}/mine"}))[0] for place in ("here", "there")]
+    assert [config.model for config in configs] == [f"hf:{tmp_path / place / 'mine'}" for place in ("here", "there")]
+    assert {portable({"model": config.model})["model"] for config in configs} == {"hf:mine"}
+    assert portable({"model": "hf:owner/name"}) == {"model": "hf:owner/name"}
+    assert open_model("hf:here/mine")[0].weights_checksum() == load_clip(families["hf-clip"]).weights_checksum()
 
 
 # -- model objects -------------------------------------------------------------------------------------------------
