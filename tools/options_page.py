@@ -1,4 +1,5 @@
-"""Write docs/guide/options.md from what the options declare: `python tools/options_page.py`."""
+"""Write what the options declare to docs/guide/options.md, and their types to config/keywords.py:
+`python tools/options_page.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +13,36 @@ from tasso.config import SCOPES, RunConfig, choices_of, options_of
 from tasso.methods import METHODS
 from tasso.methods.defaults import shown_defaults
 
-PAGE = Path(__file__).parent.parent / "docs" / "guide" / "options.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "guide" / "options.md"
+KEYWORDS = ROOT / "src" / "tasso" / "config" / "keywords.py"
+KEYWORDS_HEAD = '''"""Options of a run as keywords, for editors: written by `python tools/options_page.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from tasso.config.run import EvaluatedSplit, OptimizerName, Protocol, StepRule, Tracker
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# A model, its tokenizer and its preprocessing, as open_clip or transformers make them.
+ModelObject: TypeAlias = "tuple[nn.Module, Callable[..., Any], Any]"
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of `tasso run`: what `RunConfig` declares, and what is converted to it."""
+
+'''
+# What may be given instead of what a RunConfig holds.
+WIDER = {
+    "tasks": "Mapping[str, Any] | Sequence[str] | Sequence[Mapping[str, Any]] | None",
+    "method": "str | Mapping[str, Any]",
+    "model": "str | ModelObject",
+}
 COMMANDS = {
     "eval": "eval", "merge": "merge --sweep", "extend": "extend", "sweep": "sweep", "paper": "paper",
     "check": "data check", "pack": "data pack", "bench": "bench", "export": "export", "classify": "classify",
@@ -142,5 +172,15 @@ def flags(names: typing.Iterable[str]) -> str:
     return ", ".join(f"`{flag(name)}`" for name in names)
 
 
+def keywords() -> str:
+    """The module with the types of all options; a path may be text."""
+    lines = [
+        f"    {field.name}: {WIDER.get(field.name) or str(field.type).replace('Path', 'str | Path')}\n"
+        for field in dataclasses.fields(RunConfig)
+    ]
+    return KEYWORDS_HEAD + "".join(lines).replace("'", '"')
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    KEYWORDS.write_text(keywords(), encoding="utf-8")

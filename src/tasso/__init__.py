@@ -8,23 +8,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from tasso.errors import TassoError
 from tasso.version import __version__
 
 if TYPE_CHECKING:
+    from tasso.config import RunConfig
+    from tasso.config.keywords import ModelObject, RunOptions
     from tasso.training.run import Run
 
 __all__ = ["TassoError", "__version__", "evaluate", "extend", "learn", "load"]
 
 
-def learn(**options: Any) -> Run:
+@overload
+def learn(config: RunConfig, /) -> Run: ...
+@overload
+def learn(**options: Unpack[RunOptions]) -> Run: ...
+def learn(config: RunConfig | None = None, /, **options: Any) -> Run:
     """Learn a sequence of tasks. A finished run is only read; one that was stopped goes on.
 
     Args:
+        config: all options in one object, instead of keywords.
         **options: those of `tasso run`, with underscores. `method` may be a name, or a dict of a name and
-            hyper-parameters: `method={"name": "tasso", "rank": 72}`.
+            hyper-parameters: `method={"name": "tasso", "rank": 72}`. `model` may be a name, or a tuple of a model
+            object, its tokenizer and its preprocessing: the object is copied, and the run folder does not hold it.
 
     Returns:
         The run in the folder `out`, with its numbers and its model.
@@ -33,12 +41,24 @@ def learn(**options: Any) -> Run:
         TassoError: an option, a file or a run folder cannot be used as asked, or a loss is no longer finite.
     """
     from tasso.config import from_dict
+    from tasso.errors import ConfigError
     from tasso.training.learner import learn as learn_sequence
     from tasso.training.run import Run
 
-    config = from_dict(options, "learn")
+    if config is not None and options:
+        raise ConfigError(f"learn: {next(iter(options))}: give a configuration or keywords, not both")
+    config = from_dict(config.to_dict() if config else _with_named_model(options), "learn")
     learn_sequence(config)
     return Run(config.out)
+
+
+def _with_named_model(options: dict[str, Any]) -> dict[str, Any]:
+    """Options in which a model object is replaced by its name."""
+    if isinstance(options.get("model", ""), str):
+        return options
+    from tasso.models.objects import name_of
+
+    return {**options, "model": name_of(options["model"])}
 
 
 def extend(run: str | Path, tasks: Any, out: str | Path | None = None, **options: Any) -> Run:
@@ -65,7 +85,8 @@ def evaluate(run: str | Path | None = None, after: str | None = None, **options:
     Args:
         run: a run folder; without it, the model that the options name is evaluated as it is.
         after: the task of the run whose checkpoint is meant instead of the latest.
-        **options: those of `tasso eval`. With a run, what is not given is as it was in that run.
+        **options: those of `tasso eval`; `model` may be an object, as in `learn`. With a run, what is not given is as
+            it was in that run.
 
     Returns:
         A dict with `tasks`, and the rows `mtil` and `mcil` in percent.
@@ -74,10 +95,10 @@ def evaluate(run: str | Path | None = None, after: str | None = None, **options:
     from tasso.training.evaluator import evaluation_config
 
     folder = Path(run) if run else None
-    return evaluate_model(evaluation_config(options, folder, "evaluate"), folder, after)
+    return evaluate_model(evaluation_config(_with_named_model(options), folder, "evaluate"), folder, after)
 
 
-def load(run: str | Path, *, after: str | None = None, device: str = "auto") -> Run:
+def load(run: str | Path, *, after: str | None = None, device: str = "auto", model: ModelObject | None = None) -> Run:
     """A run folder, finished or not: its results and one of its models.
 
     Args:
@@ -85,7 +106,9 @@ def load(run: str | Path, *, after: str | None = None, device: str = "auto") -> 
         after: the task (name or number) after which the model was saved; `"0"` is the model before all tasks. By
             default the latest.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        model: the object that the run was given to learn on, if it was one and is not known to this process.
     """
     from tasso.training.run import Run
 
+    _with_named_model({} if model is None else {"model": model})
     return Run(run, after=after, device=device)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from bad_inputs.case import Bad
 from bad_inputs.world import CONFIG, RUN, cut, rewrite, without_tokenizer, write_model
+from model_families import write_hf_clip
 
 PWNED = "pwned"  # the file that a pickle's code would make
 
@@ -69,6 +70,36 @@ def folder(name: str, what: str, change: Callable[[Path], object], says: str) ->
     return Bad(
         f"weights/folder-{name}", what, (*RUN, "--model", "local-dir:mine"), rf"(?=.*mine).*({says})", make, ("data",)
     )
+
+
+def hf(name: str, what: str, change: Callable[[Path], object], says: str, **saving: Any) -> Bad:
+    """A checkpoint of transformers."""
+
+    def make(place: Path) -> None:
+        write_hf_clip(place / "mine", **saving)
+        change(place / "mine")
+
+    return Bad(f"weights/hf-{name}", what, (*RUN, "--model", "hf:mine"), rf"(?=.*mine).*({says})", make, ("data",))
+
+
+def hf_config(change: Callable[[Any], object], file: str = "config.json") -> Callable[[Path], None]:
+    return lambda place: rewrite(place / file, lambda d: change(d) and None)
+
+
+def hf_pickled(place: Path) -> None:
+    (place / "model.safetensors").unlink()
+    torch.save({"a": Payload()}, place / "pytorch_model.bin")
+
+
+def hf_nan(place: Path) -> None:
+    state = load_file(place / "model.safetensors")
+    state["visual_projection.weight"].view(-1)[0] = float("nan")
+    save_file(state, place / "model.safetensors", {"format": "pt"})
+
+
+def more_tokens(tokenizer: Any) -> None:
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary.update({f"word{number}": len(vocabulary) + number for number in range(9)})
 
 
 def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
@@ -149,6 +180,30 @@ CASES = [
     folder("nan", "a weight of NaN", weights(nan), f"{WEIGHT}.*contains inf or NaN"),
     folder("shape", "a tensor of another shape", weights(lambda s: s.update({WEIGHT: torch.ones(1)})), WEIGHT),
     folder("code", "a pickle that would run a command", pickled, "a pickle that would run code"),
+    folder("tower", "an image tower that timm does not know", config(lambda d: d["model_cfg"]["vision_cfg"].update(timm_model_name="no_such_tower")), "no_such_tower"),
+    folder("no-tokenizer", "a tokenizer of transformers without its files", config(lambda d: d["model_cfg"]["text_cfg"].update(hf_tokenizer_name="a/b")), r"mine has no tokenizer.*tokenizer\.json"),
+    Bad("weights/hf-missing", "a checkpoint that does not exist", (*RUN, "--model", "hf:./no-such"), r"model: no such folder: \./no-such", needs=("data",)),
+    Bad("weights/hf-weights", "weights for a checkpoint that has its own", (*RUN, "--model", "hf:mine", "--pretrained", "w.pt"), r"pretrained: .*mine has its own weights", lambda p: write_hf_clip(p / "mine"), ("data",)),
+    Bad("weights/object", "a model object, which only Python can give", (*RUN, "--model", "object:CLIP-0123"), r"object:CLIP-0123 is a model object", needs=("data",)),
+    hf("model-type", "a model of another kind", hf_config(lambda d: d.update(model_type="blip")), "model_type 'blip'; supported are clip, siglip"),
+    hf("naflex", "images of no fixed size", hf_config(lambda d: d.update(model_type="siglip2")), "model_type 'siglip2'; supported are clip, siglip"),
+    hf("config-text", "a config that is not JSON", lambda m: (m / "config.json").write_text("{"), "config.json"),
+    hf("no-config", "no config", lambda m: (m / "config.json").unlink(), "has no config"),
+    hf("no-weights", "no weights", lambda m: (m / "model.safetensors").unlink(), "has no weights"),
+    hf("no-tokenizer", "no tokenizer", lambda m: (m / "tokenizer.json").unlink(), r"has no tokenizer.*tokenizer\.json"),
+    hf("no-preprocessing", "no preprocessing", lambda m: (m / "preprocessor_config.json").unlink(), r"has no preprocessing.*preprocessor_config\.json"),
+    hf("truncated", "half the weights", lambda m: cut(m / "model.safetensors"), r"model\.safetensors: damaged"),
+    hf("no-shard", "a shard too few", lambda m: (m / "model-00002-of-00006.safetensors").unlink(), "model-00002-of-00006", max_shard_size="40KB"),
+    hf("half-shard", "half a shard", lambda m: cut(m / "model-00002-of-00006.safetensors"), "model-00002-of-00006.safetensors: damaged", max_shard_size="40KB"),
+    hf("code", "a pickle that would run a command", hf_pickled, "a pickle that would run code"),
+    hf("more-layers", "the weights of a smaller model", hf_config(lambda d: d["vision_config"].update(num_hidden_layers=3)), "does not fit its config.json: it has no tensor 'vision_model.encoder.layers.2"),
+    hf("fewer-layers", "the weights of a larger model", hf_config(lambda d: d["vision_config"].update(num_hidden_layers=1)), "does not fit its config.json: it has a tensor of another model, 'vision_model.encoder.layers.1"),
+    hf("width", "the weights of a narrower model", hf_config(lambda d: d["vision_config"].update(hidden_size=64)), "does not fit its config.json: of another shape is"),
+    hf("siglip", "CLIP's weights in the name of SigLIP", hf_config(lambda d: d.update(model_type="siglip")), "does not fit its config.json"),
+    hf("activation", "an activation that is not supported", hf_config(lambda d: d["text_config"].update(hidden_act="relu")), "hidden_act"),
+    hf("crop", "images of another size than the model's", hf_config(lambda d: d.update(crop_size={"height": 8, "width": 8}), "preprocessor_config.json"), "which is not supported"),
+    hf("tokenizer-of-another", "a larger vocabulary than the text tower's", lambda m: rewrite(m / "tokenizer.json", more_tokens), "do not belong together"),
+    hf("nan", "a weight of NaN", hf_nan, "contains inf or NaN"),
     Bad("weights/nano-weights", "weights for a model that has its own", (*RUN, "--model", "nano", "--pretrained", "w.pt"), r"pretrained: nano has its own weights", needs=("data",)),
     Bad("weights/folder-weights", "weights for a folder that has its own", (*RUN, "--pretrained", "w.pt"), r"pretrained: local-dir:.*model has its own weights", needs=("model", "data")),
     Bad("weights/run-code", "a pickle instead of a checkpoint, and an image classified", ("classify", "run", "x.png", "--device", "cpu"),

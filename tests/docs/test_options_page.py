@@ -1,4 +1,4 @@
-"""docs/guide/options.md is what the declarations of the options give."""
+"""docs/guide/options.md and the types of keywords are what the declarations of the options give."""
 
 from __future__ import annotations
 
@@ -12,3 +12,9 @@ import options_page
 
 def test_the_page_is_what_the_declarations_give() -> None:
     assert options_page.PAGE.read_text(encoding="utf-8") == options_page.page(), "run python tools/options_page.py"
+
+
+def test_the_keywords_are_what_the_declarations_give() -> None:
+    assert options_page.KEYWORDS.read_text(encoding="utf-8") == options_page.keywords(), (
+        "run python tools/options_page.py"
+    )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 import tasso
 from fences import code_in
+from model_families import write_hf_siglip
 from tasso.cli import main
 from tasso.data import atlas
 from tasso.data.images.transforms import normalise, resize_and_centre
@@ -26,7 +27,7 @@ from tasso.models.export import FORMATS, Source, export_model, export_open_clip
 from tasso.models.loading import load_clip
 from tasso.training.source import open_source
 
-TEXTS = ["a photo of a biplane.", "two dogs run through the grass"]
+TEXTS = ["a photo of a biplane", "two dogs run through the grass"]
 
 
 def check_same_embeddings(clip: Clip, folder: Path) -> None:
@@ -71,6 +72,7 @@ def quick_gelu(tiny_name: str, tmp_path_factory: pytest.TempPathFactory) -> Clip
 
 # Exporting nano to ONNX takes half a minute and tests nothing else.
 CASES = [(to, name) for to in FORMATS for name in ("nano", "quick_gelu") if (to, name) != ("onnx", "nano")]
+CASES.append(("hf", "siglip"))
 
 
 @pytest.mark.slow
@@ -81,7 +83,10 @@ def test_the_code_of_the_readme_gives_the_same_embeddings(to: str, name: str, qu
     if to == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             pytest.importorskip(package, reason=f"no {package} here: pip install 'tasso[onnx]'")
-    clip = load_clip("nano") if name == "nano" else quick_gelu
+    if name == "siglip":
+        clip = load_clip(write_hf_siglip(tmp_path / name))
+    else:
+        clip = load_clip("nano") if name == "nano" else quick_gelu
     path, pixels = image_of_input_size(clip, tmp_path)
     export_model(Source(clip, name, "a test"), to, tmp_path / "out")
     found = follow_readme(tmp_path / "out", path)
@@ -156,7 +161,7 @@ def test_transformers_tokenises_texts_alike(tmp_path: Path) -> None:
         ("vision_cfg", "pool_type", "avg", "vision_cfg.pool_type = 'avg'"),
         ("vision_cfg", "ls_init_value", 0.1, "vision_cfg.ls_init_value = 0.1"),
         ("vision_cfg", "timm_model_name", "convnext", "vision_cfg.timm_model_name = 'convnext'"),
-        ("text_cfg", "hf_tokenizer_name", "x/y", "text_cfg.hf_tokenizer_name = 'x/y'"),
+        ("text_cfg", "act_kwargs", {"approximate": "x"}, "text_cfg.act_kwargs = {'approximate': 'x'}"),
         ("vision_cfg", "layers", [2, 2, 2, 2], "a convolutional image tower"),
     ],
 )

@@ -33,7 +33,7 @@ class Option:
         identity: part of the run's identity: resuming with another value is an error. `given`: only whether it is
             given counts, not the path.
         content: the option names a file or folder; the run is identified by its content, not by its path. `file`: it
-            never names a folder; `local-dir`: only what follows `local-dir:` is a path.
+            never names a folder; `model`: a name, or a scheme such as `local-dir:` before a path.
         commands: those that take this option.
     """
 
@@ -47,7 +47,7 @@ class Option:
     lt: float | None = None
     allow_inf: bool = False
     identity: bool | Literal["given"] = True
-    content: bool | Literal["file", "local-dir"] = False
+    content: bool | Literal["file", "model"] = False
     commands: frozenset[str] = frozenset()
 
     def broken_rule(self, value: float, whole: bool) -> str | None:

@@ -11,7 +11,9 @@ from typing import Any
 from tasso.config.fields import Option, alternatives, options_of
 from tasso.config.task_specs import absolute
 
-LOCAL = "local-dir:"
+# Models by where they are from; all others are names of open_clip.
+LOCAL, HF, HUB, OBJECT = "local-dir:", "hf:", "hf-hub:", "object:"
+SCHEMES = (LOCAL, HF, HUB, OBJECT)
 
 
 def absolute_paths(owner: Any, names: Container[str] = ()) -> dict[str, Any]:
@@ -39,13 +41,22 @@ def absolute_paths(owner: Any, names: Container[str] = ()) -> dict[str, Any]:
 
 def is_name(text: str) -> bool:
     """Is this a prompt or a name on a hub, not a path?"""
-    return "{}" in text or (re.match(r"[a-z-]+:", text) is not None and not text.startswith(LOCAL))
+    return "{}" in text or (re.match(r"[a-z-]+:", text) is not None and not folder_scheme(text))
+
+
+def folder_scheme(model: str) -> str:
+    """The scheme of a model that is read from a folder, or nothing. `hf:a/b` may be a folder or a name on the hub."""
+    if model.startswith(HF):
+        path = Path(model.removeprefix(HF)).expanduser()
+        return HF if path.is_absolute() or path.is_dir() else ""
+    return LOCAL if model.startswith(LOCAL) else ""
 
 
 def _absolute_text(text: str, option: Option, names: Container[str]) -> str:
     """Texts may be names, too: of a model, of weights to download. Only what exists is a path."""
-    if option.content == "local-dir":
-        return LOCAL + _absolute(text.removeprefix(LOCAL)) if text.startswith(LOCAL) else text
+    if option.content == "model":
+        scheme = folder_scheme(text)
+        return scheme + _absolute(text.removeprefix(scheme)) if scheme else text
     if is_name(text) or text in names:
         return text
     path = Path(text).expanduser()

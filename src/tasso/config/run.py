@@ -123,8 +123,9 @@ class RunConfig:
     )
 
     model: str = option(
-        "nano, an open_clip model name, or local-dir:FOLDER",
-        "nano", metavar="NAME", scope="model", content="local-dir", commands=f"{RUNS} eval check bench export",
+        "nano, an open_clip model name, local-dir:FOLDER, hf:FOLDER or hf:OWNER/NAME (transformers' CLIP or SigLIP), "
+        "or hf-hub:OWNER/NAME (open_clip's)",
+        "nano", metavar="NAME", scope="model", content="model", commands=f"{RUNS} eval check bench export",
     )
     pretrained: str | None = option(
         "open_clip tag, or a .pt or .safetensors state dict",
@@ -132,7 +133,8 @@ class RunConfig:
     )
     template: str | None = option(
         "prompt with {} for the class name, or a text file with one prompt per line",
-        None, unset="the protocol's", metavar="PROMPT", scope="model", content="file", commands=f"{RUNS} {EVAL}",
+        None, unset="the protocol's; SigLIP's own", metavar="PROMPT", scope="model", content="file",
+        commands=f"{RUNS} {EVAL}",
     )
 
     method: dict[str, Any] = option("method and its hyper-parameters", {"name": "tasso"}, commands="run")

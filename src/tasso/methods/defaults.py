@@ -15,7 +15,7 @@ from tasso.config import METHOD, RunConfig
 from tasso.files import parse_json
 from tasso.methods.base import Method
 from tasso.methods.registry import build_method, find_method
-from tasso.models.loading import embedding_width
+from tasso.models.loading import embedding_width, usual_prompt
 
 NANO_RATES = Path(__file__).with_name("rates-nano.json")
 SMALL = 384  # models with embeddings up to this length take nano's options
@@ -30,6 +30,8 @@ def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
     }
     method = build_method({**hyper, **config.method}, config.protocol)
     method.resolve_width(width)
+    if config.template is None:
+        config = dataclasses.replace(config, template=usual_prompt(config.model))
     return config.resolved(run_defaults(cls, width)), method
 
 

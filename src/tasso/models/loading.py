@@ -1,10 +1,12 @@
-"""Load models: the shipped `nano`, open_clip names and tags, open_clip folders, weight files."""
+"""Load models: the shipped `nano`, open_clip names and tags, folders, weight files, Hugging Face's, model objects."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +14,34 @@ import open_clip
 import torch
 from torch import Tensor, nn
 
-from tasso.config.paths import LOCAL
+from tasso.config.paths import HF, HUB, LOCAL, OBJECT, SCHEMES
 from tasso.data.images.transforms import Preprocess
 from tasso.errors import ModelError, did_you_mean
 from tasso.files import parse_json
+from tasso.models import hf, objects
 from tasso.models.clip import Clip, ModelSpec, check_finite
 
 log = logging.getLogger("tasso")
 
 NANO = Path(__file__).parent / "nano"
 CONFIG_NAME = "open_clip_config.json"
+HUB_FILES = {"config": (CONFIG_NAME,), "weights": ("open_clip_*.safetensors", "open_clip_*.bin")}
+SIGLIP_PROMPT = "This is a photo of {}."
 
 
 def load_clip(model: str, pretrained: str | None = None) -> Clip:
     """Build a model on the CPU in float32.
 
     Args:
-        model: `nano`, an open_clip name, or `local-dir:FOLDER`.
-        pretrained: an open_clip tag, a `.pt` or `.safetensors` state dict, or None for `nano` and `local-dir:`.
+        model: `nano`, an open_clip name, `local-dir:FOLDER`, `hf:FOLDER`, `hf:OWNER/NAME`, `hf-hub:OWNER/NAME`, or
+            the name of a model object.
+        pretrained: an open_clip tag or a `.pt` or `.safetensors` state dict, for open_clip names only.
     """
     spec = ModelSpec(model, pretrained)
-    if folder := _local_folder(model):
-        return _load_folder(folder, spec)
+    if has_own_weights(model):
+        if pretrained:
+            raise ModelError(f"pretrained: {model} has its own weights; leave --pretrained out")
+        return _load_parts(spec)
     config = architecture_of(model)
     if pretrained is None:
         raise ModelError(f"pretrained: {model} needs weights: an open_clip tag ({_tags(model)}) or a state dict file")
@@ -44,7 +52,12 @@ def load_clip(model: str, pretrained: str | None = None) -> Clip:
 
 def architecture_of(model: str) -> dict[str, Any]:
     """open_clip's model config (`embed_dim`, `vision_cfg`, `text_cfg`) without building the model."""
-    if folder := _local_folder(model):
+    if model.startswith(OBJECT):
+        return objects.find(model).architecture
+    if model.startswith(HF):
+        with _loading(ModelSpec(model)):
+            return hf.architecture_of(model.removeprefix(HF))
+    if folder := _open_clip_folder(model):
         return _read_config(folder)
     config = open_clip.get_model_config(model)
     if config is None:
@@ -58,36 +71,76 @@ def embedding_width(model: str) -> int:
     return int(architecture_of(model)["embed_dim"])
 
 
+def usual_prompt(model: str) -> str | None:
+    """The prompt of models that were trained with a sigmoid loss, which are those with a logit bias; else None."""
+    return SIGLIP_PROMPT if architecture_of(model).get("init_logit_bias") is not None else None
+
+
 def random_clip(model: str) -> Clip:
-    """A model with random weights, for measuring speed; folders have their own weights."""
-    if _local_folder(model):
+    """A model with random weights, for measuring speed; some have their own weights."""
+    if has_own_weights(model):
         return load_clip(model)
     config = architecture_of(model)
     spec = ModelSpec(model, "random weights")
-    created = _quietly(lambda: open_clip.create_model(model, pretrained_text=False), spec)
-    return _wrap(created, open_clip.get_tokenizer(model), spec, config)
+    tokenizer = _tokenizer(model, config, spec)
+    with _loading(spec):
+        created = open_clip.create_model(model, pretrained_text=False)
+    return _wrap(created, tokenizer, spec, config)
 
 
-def _local_folder(model: str) -> Path | None:
-    """The folder that `nano` or `local-dir:FOLDER` stands for; None for open_clip names."""
-    if model == "nano":
-        return NANO
-    return Path(model.removeprefix(LOCAL)) if model.startswith(LOCAL) else None
+def has_own_weights(model: str) -> bool:
+    """Does a model's name say where its weights are?"""
+    return model == "nano" or model.startswith(SCHEMES)
 
 
-def _load_folder(folder: Path, spec: ModelSpec) -> Clip:
-    if spec.pretrained:
-        raise ModelError(f"pretrained: {spec.model} has its own weights; leave --pretrained out")
+def _load_parts(spec: ModelSpec) -> Clip:
+    """A model whose weights, tokenizer and preprocessing belong together."""
+    if spec.model.startswith(OBJECT):
+        return _checked(objects.find(spec.model).copy().to("cpu"))
+    if spec.model.startswith(HF):
+        with _loading(spec):
+            found = hf.load(spec.model.removeprefix(HF))
+        return _checked(Clip(found.model, found.tokenizer, found.preprocess, spec, found.architecture))
+    folder = _open_clip_folder(spec.model)
+    assert folder is not None
     config = _read_config(folder)
     name = f"{LOCAL}{folder}"
-    model = _quietly(lambda: open_clip.create_model(name, require_pretrained=True), spec)
     # open_clip would look for a relative bpe_path in the working directory, not next to the weights.
     bpe_path = config["text_cfg"].get("tokenizer_kwargs", {}).get("bpe_path")
     vocabulary = folder / bpe_path if bpe_path else None
     if vocabulary and not vocabulary.is_file():
         raise ModelError(f"model: {folder / CONFIG_NAME} names a vocabulary that does not exist: {vocabulary}")
-    tokenizer = open_clip.get_tokenizer(name, **({"bpe_path": str(vocabulary)} if vocabulary else {}))
+    tokenizer = _tokenizer(name, config, spec, vocabulary)
+    with _loading(spec):
+        model = open_clip.create_model(name, require_pretrained=True)
     return _wrap(model, tokenizer, spec, config, vocabulary)
+
+
+def _open_clip_folder(model: str) -> Path | None:
+    """The folder of `nano`, `local-dir:FOLDER` or `hf-hub:OWNER/NAME` (in the hub's cache); else None."""
+    if model == "nano":
+        return NANO
+    if model.startswith(HUB):
+        with _loading(ModelSpec(model)):
+            return hf.folder_of(model.removeprefix(HUB), HUB_FILES)
+    return Path(model.removeprefix(LOCAL)) if model.startswith(LOCAL) else None
+
+
+def _tokenizer(name: str, config: dict[str, Any], spec: ModelSpec, vocabulary: Path | None = None) -> Any:
+    """open_clip's tokenizer of a model; one of transformers is in the model's folder, else on the hub."""
+    in_folder, source = name.startswith(LOCAL), config["text_cfg"].get("hf_tokenizer_name")
+    if not source:
+        return open_clip.get_tokenizer(name, **({"bpe_path": str(vocabulary)} if vocabulary else {}))
+    try:
+        with _loading(spec), hf.without_bars():
+            return hf.tokenizer_of(name.removeprefix(LOCAL) if in_folder else source, config["text_cfg"])
+    except ModelError as error:
+        if in_folder:
+            raise
+        raise ModelError(
+            f"{error}. This is the tokenizer of {spec}; a folder with {CONFIG_NAME}, weights and tokenizer files can "
+            f"be given as --model {LOCAL}FOLDER"
+        ) from None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -107,8 +160,10 @@ def _load_tag(name: str, config: dict[str, Any], tag: str, spec: ModelSpec) -> C
         raise ModelError(f"pretrained: {name} has no tag {tag!r}. Tags: {_tags(name)}; or give a state dict file")
     if tag_config.get("quick_gelu", False):  # tags without this key may have either activation
         _check_activation(name, config, True, f"the weights {tag!r}")
-    model = _quietly(lambda: open_clip.create_model(name, tag), spec)
-    return _wrap(model, open_clip.get_tokenizer(name), spec, config)
+    tokenizer = _tokenizer(name, config, spec)
+    with _loading(spec):
+        model = open_clip.create_model(name, tag)
+    return _wrap(model, tokenizer, spec, config)
 
 
 def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -> Clip:
@@ -119,13 +174,15 @@ def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -
         _check_activation(name, config, quick_gelu, str(path))
     elif not config.get("quick_gelu", False) and open_clip.get_model_config(f"{name}-quickgelu"):
         log.warning("%s does not say which activation it was trained with; OpenAI's need %s-quickgelu", path, name)
-    model = _quietly(lambda: open_clip.create_model(name, pretrained_text=False), spec)
+    tokenizer = _tokenizer(name, config, spec)
+    with _loading(spec):
+        model = open_clip.create_model(name, pretrained_text=False)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
         raise ModelError(f"pretrained: {path} does not fit {name}: {reason}") from None
-    return _wrap(model, open_clip.get_tokenizer(name), spec, config)
+    return _wrap(model, tokenizer, spec, config)
 
 
 def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
@@ -145,7 +202,7 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
         try:
             state = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
-            raise ModelError(f"pretrained: {path}: a damaged TorchScript file: {_first_line(error)}") from None
+            raise ModelError(f"pretrained: {path}: a damaged TorchScript file: {hf.first_line(error)}") from None
         openai = {"input_resolution", "context_length", "vocab_size"} & set(state)
         return _clean({k: v for k, v in state.items() if k not in openai}), True if openai else None
     try:
@@ -153,7 +210,7 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
     except Exception as error:
         raise ModelError(
             f"pretrained: {path} is not a plain state dict and is not opened, because a pickle can run code. "
-            f"Save it as safetensors or as torch.save(model.state_dict(), …). ({_first_line(error)})"
+            f"Save it as safetensors or as torch.save(model.state_dict(), …). ({hf.first_line(error)})"
         ) from None
     if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
         loaded = loaded["state_dict"]
@@ -181,16 +238,12 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def _reason(error: Exception, spec: ModelSpec) -> str:
-    """Why open_clip could not load a model, and what to do."""
+    """Why a library could not load a model, and what to do."""
     if "weights_only" in str(error):
         return "its weights are a pickle that would run code, so they are not opened. Save them as safetensors"
-    if spec.model.startswith(LOCAL):
+    if has_own_weights(spec.model):
         return " ".join(str(error).split())
     return f"{error}. Without network access, give --pretrained a local file"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _check_activation(name: str, config: dict[str, Any], needs_quick_gelu: bool, weights: str) -> None:
@@ -204,38 +257,47 @@ def _check_activation(name: str, config: dict[str, Any], needs_quick_gelu: bool,
     raise ModelError(f"model: {weights} were trained with {trained}, but {name} is built with {built}.{hint}")
 
 
-def _quietly(create: Any, spec: ModelSpec) -> nn.Module:
-    """Run open_clip's factory without its log; a QuickGELU mismatch is an error, and errors name the model."""
+@contextlib.contextmanager
+def _loading(spec: ModelSpec) -> Iterator[None]:
+    """Without the libraries' log; a QuickGELU mismatch is an error, and errors name the model."""
     level = logging.root.level
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*QuickGELU mismatch.*")
             logging.root.setLevel(logging.CRITICAL)
-            model = create()
+            yield
     except (ModelError, KeyboardInterrupt):
         raise
     except Exception as error:
         raise ModelError(f"model: cannot load {spec}: {_reason(error, spec)}") from None
     finally:
         logging.root.setLevel(level)
-    assert isinstance(model, nn.Module)
-    return model.float().eval().requires_grad_(False)
 
 
 def _wrap(
     model: nn.Module, tokenizer: Any, spec: ModelSpec, architecture: dict[str, Any], vocabulary: Path | None = None
 ) -> Clip:
-    """A `Clip` of open_clip's model, if its preprocessing is supported and its weights are finite."""
+    """A `Clip` of open_clip's model, if its preprocessing is supported."""
     config = open_clip.get_model_preprocess_cfg(model)
-    size = config["size"][0] if isinstance(config["size"], (tuple, list)) else config["size"]
+    sizes = set(config["size"]) if isinstance(config["size"], (tuple, list)) else {config["size"]}
+    if len(sizes) > 1:
+        raise ModelError(
+            f"model: {spec} needs images of {' × '.join(map(str, config['size']))}; only squares are supported"
+        )
     interpolation, mode = config.get("interpolation", "bicubic"), config.get("resize_mode", "shortest")
     if interpolation not in ("bicubic", "bilinear") or mode not in ("shortest", "squash"):
         raise ModelError(f"model: {spec} needs {interpolation} resizing with mode {mode!r}, which is not supported")
     if not _is_triple(config["mean"]) or not _is_triple(config["std"]) or 0 in config["std"]:
         raise ModelError(f"model: {spec}: preprocess_cfg: mean and std must be three numbers each, std not 0")
-    check_finite(model.state_dict(), f"{'pretrained' if spec.pretrained else 'model'}: {spec}")
-    preprocess = Preprocess(int(size), tuple(config["mean"]), tuple(config["std"]), interpolation, mode)
-    return Clip(model, tokenizer, preprocess, spec, architecture, vocabulary)
+    preprocess = Preprocess(int(sizes.pop()), tuple(config["mean"]), tuple(config["std"]), interpolation, mode)
+    return _checked(Clip(model, tokenizer, preprocess, spec, architecture, vocabulary))
+
+
+def _checked(clip: Clip) -> Clip:
+    """The model in float32 and frozen, if its weights are finite."""
+    clip.model.float().eval().requires_grad_(False)
+    check_finite(clip.model.state_dict(), f"{'pretrained' if clip.spec.pretrained else 'model'}: {clip.spec}")
+    return clip
 
 
 def _is_triple(values: Any) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tasso.config import METHOD, Option, RunConfig, options_of
-from tasso.config.paths import LOCAL, is_name
+from tasso.config.paths import folder_scheme, is_name
 from tasso.config.task_specs import without_folders
 
 GIVEN = "given"
@@ -60,6 +60,6 @@ def _without_path(key: str, value: Any, option: Option | None) -> Any:
 def _last_part(text: str) -> str:
     if is_name(text):
         return text
-    prefix = LOCAL if text.startswith(LOCAL) else ""
-    path = text.removeprefix(prefix)
-    return prefix + (PurePath(path).name or path)
+    scheme = folder_scheme(text)
+    path = text.removeprefix(scheme)
+    return scheme + (PurePath(path).name or path)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
-from tasso.config.paths import LOCAL
+from tasso.config.paths import LOCAL, SCHEMES
 from tasso.errors import ConfigError, RunError
 from tasso.models.clip import Clip
 from tasso.models.export import Source
@@ -24,7 +25,8 @@ def open_source(
         if after is not None:
             raise ConfigError("after: needs a run")
         clip = load_clip(model or "nano", pretrained)
-        return Source(clip, (model or "nano").removeprefix("local-dir:").replace("/", "-").strip("-"), f"{clip.spec}")
+        name = re.sub(f"^({'|'.join(SCHEMES)})", "", clip.spec.model)
+        return Source(clip, name.replace("/", "-").strip("-"), f"{clip.spec}")
     trained = Run(run, after=after, device="cpu")
     clip, results = trained.plain_clip(), trained.results
     description = f"{results['model']}, {trained.stage} ({results['label']}, tasks {', '.join(trained.tasks)})"
@@ -45,11 +47,9 @@ def open_model(name: str) -> tuple[Clip, str]:
     if path.is_dir():
         hint = f"; for an open_clip folder write {LOCAL}{name}" if (path / "open_clip_config.json").is_file() else ""
         raise RunError(f"merge: {name} is a folder without results.json, so not a run folder{hint}")
-    if name.startswith(LOCAL):
-        model, pretrained = name, ""
-    else:
-        model, _, pretrained = name.partition(":")
-    if "/" in model and not model.startswith(LOCAL):
+    has_scheme = name.startswith(SCHEMES)
+    model, _, pretrained = (name, "", "") if has_scheme else name.partition(":")
+    if "/" in model and not has_scheme:
         raise RunError(f"merge: {name}: no such run folder or checkpoint")
     clip = load_clip(model, pretrained or None)
     return clip, str(clip.spec)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import torch
 from torch import Tensor, nn
 
@@ -74,6 +75,8 @@ def write_metadata(clip: Clip, folder: Path) -> None:
     (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
     if clip.vocabulary:
         shutil.copyfile(clip.vocabulary, folder / clip.vocabulary.name)
+    elif isinstance(clip.tokenizer, open_clip.tokenizer.HFTokenizer):
+        clip.tokenizer.save_pretrained(folder)
 
 
 def preprocessing_code(clip: Clip) -> str:
@@ -94,6 +97,7 @@ def _tokenizer_code(clip: Clip) -> str:
     length = int(clip.tokenizer(["a"]).shape[-1])
     if clip.vocabulary:
         return f'open_clip.SimpleTokenizer("FOLDER/{clip.vocabulary.name}", context_length={length})'
-    if "hf_tokenizer_name" in clip.architecture["text_cfg"]:
-        return f'open_clip.get_tokenizer("{clip.spec.model}")'
+    if isinstance(clip.tokenizer, open_clip.tokenizer.HFTokenizer):
+        clean = clip.tokenizer.clean_fn.__name__.removeprefix("_clean_")
+        return f'open_clip.tokenizer.HFTokenizer("FOLDER", context_length={length}, clean="{clean}")'
     return f"open_clip.SimpleTokenizer(context_length={length})"

@@ -1,4 +1,4 @@
-"""Folders that appear complete or not at all."""
+"""Folders that appear complete or not at all, and what may not be written there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasso.errors import RunError
+from tasso.errors import ModelError, RunError
+from tasso.models.clip import Clip
 
 
 def check_new(folder: Path, what: str = "export") -> None:
@@ -31,3 +32,11 @@ def new_folder(folder: Path, what: str = "export") -> Iterator[Path]:
         if folder.exists():
             folder.rmdir()
         temporary.rename(folder)
+
+
+def check_described(clip: Clip) -> None:
+    """Raise a ModelError if the model's config is not known."""
+    if not clip.architecture["vision_cfg"]:
+        raise ModelError(
+            f"export: {clip.spec} was given as an object, so its config is not known; use --to torchscript or onnx"
+        )

@@ -9,10 +9,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import open_clip
 from safetensors.torch import save_file
 
 from tasso.errors import ModelError
 from tasso.models.clip import Clip
+from tasso.models.export.folder import check_described
+from tasso.models.hf import SiglipTowers
 from tasso.models.loading import CONFIG_NAME
 
 README = """
@@ -38,15 +41,16 @@ tasso the folder can be used with `--model local-dir:FOLDER`.
 
 def to_open_clip(clip: Clip, temporary: Path, folder: Path) -> str:
     """Write the model into `temporary`, which is renamed to `folder`; returns usage for the README."""
-    if "hf_tokenizer_name" in clip.architecture["text_cfg"]:
-        raise ModelError(
-            f"export: {clip.spec} has a Hugging Face tokenizer, which open_clip does not read from a folder"
-        )
+    check_described(clip)
+    if isinstance(clip.model, SiglipTowers):
+        raise ModelError(f"export: {clip.spec} is a model of transformers, which open_clip does not load; use --to hf")
     (temporary / CONFIG_NAME).write_text(json.dumps(_config(clip, folder), indent=2) + "\n", encoding="utf-8")
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in clip.model.state_dict().items()}
     # The activation, for whoever loads the weights under the name of an architecture.
     activation = "true" if clip.architecture.get("quick_gelu", False) else "false"
     save_file(state, temporary / "open_clip_model.safetensors", {"format": "pt", "quick_gelu": activation})
+    if isinstance(clip.tokenizer, open_clip.tokenizer.HFTokenizer):  # open_clip reads it from the folder of the weights
+        clip.tokenizer.save_pretrained(temporary)
     if not clip.vocabulary:
         return README
     shutil.copyfile(clip.vocabulary, temporary / clip.vocabulary.name)
