@@ -6,6 +6,7 @@ To add an option, add a field. Nothing else has a list of them.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -168,6 +169,18 @@ class RunConfig:
     optimizer: OptimizerName = option(
         "muon: for matrices, with adamw for all other parameters", "adamw", scope="optimisation", commands=RUNS
     )
+    tune: str = option(
+        "what is trained of a tower: full; lora: low-rank updates of attention and MLP, merged into them; last:N: the "
+        "last N blocks and what follows them; norms: normalisation layers",
+        "full", metavar="full|lora|last:N|norms", scope="optimisation", commands=f"{RUNS} bench",
+    )
+    lora_rank: int = option(
+        "rank of a low-rank update", 16, scope="optimisation", ge=1, commands=f"{RUNS} bench"
+    )
+    lora_alpha: float = option(
+        "low-rank updates count lora_alpha / lora_rank times", 16.0, scope="optimisation", gt=0,
+        commands=f"{RUNS} bench",
+    )
     betas: tuple[float, float] = option(
         "AdamW betas; the first is also the momentum of sgd",
         (0.9, 0.999), scope="optimisation", ge=0, lt=1, commands=RUNS,
@@ -238,6 +251,11 @@ class RunConfig:
             raise ConfigError("method: needs a name, as in method: {name: tasso, rank: 144}")
         packed = self.corrupt == "error" or self.pack_dir is not None
         require(self, "corrupt", packed, "needs --pack-dir, since images are checked when they are packed")
+        known = re.fullmatch(r"full|lora|norms|last:[1-9][0-9]{0,3}", self.tune) is not None
+        require(self, "tune", known, "must be full, lora, norms or last:N")
+        for key in ("lora_rank", "lora_alpha"):
+            given = getattr(self, key) != type(self).__dataclass_fields__[key].default
+            require(self, key, self.tune == "lora" or not given, "needs --tune lora")
         for key in ("batch_size", "reference_batch_size"):
             divides = getattr(self, key) % self.accumulate == 0
             require(self, key, divides, f"must be a multiple of accumulate ({self.accumulate})")

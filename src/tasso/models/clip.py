@@ -21,6 +21,7 @@ from tasso.data.images.transforms import Preprocess
 from tasso.distributed import SINGLE_PROCESS
 from tasso.errors import ModelError
 from tasso.models.towers import embed_images, embed_tokens, without_padding
+from tasso.models.tuning import tuned
 
 TEXT_CHUNK = 512
 CACHED_CLASS_LISTS = 64  # a server answers requests for any class names
@@ -61,6 +62,7 @@ class Clip:
         self.precision = torch.float32
         # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
         self.compiled = False
+        self.tune = "full"  # which weights of the towers are trained: `tuning.py`
         self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
         # What a method attached to this model beside its own modules, if anything: `Method.attach`.
         self.attached: Callable[[], nn.Module | None] = lambda: None
@@ -101,6 +103,10 @@ class Clip:
         """Named parameters of `visual`, `text`, `both` or `none` of the towers; not the logit scale and bias."""
         named = {n: p for n, p in self.model.named_parameters() if n not in ("logit_scale", "logit_bias")}
         return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
+
+    def tuned_parameters(self, towers: str) -> dict[str, nn.Parameter]:
+        """Those of `parameters_of` that training changes: all of them, unless `tune` says otherwise."""
+        return tuned(self.model, self.parameters_of(towers), self.tune)
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings (B, D) of normalised images (B, 3, H, W); nothing is gathered from other processes."""

@@ -154,6 +154,8 @@ class Learner:
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
+        self.clip.tune = config.tune
+        self.clip.tuned_parameters(method.towers)  # an error if there are none
         method.check(self.clip)
         method.attach(self.clip)
         method.begin_run(self._run_info())
@@ -307,8 +309,9 @@ class Learner:
         c = self.config
         steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
         return Plan(
-            steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer
-        )
+            steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer,
+            c.lora_rank, c.lora_alpha,
+        )  # fmt: skip
 
     def _steps_before(self, index: int) -> int:
         """Optimiser steps of all tasks before this one."""

@@ -25,6 +25,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
         raise ConfigError(
             f"accumulate: must be 1 with {method.name}, which compares the images of a batch with each other"
         )
+    if config.tune != "full" and method.towers == "none":
+        raise ConfigError(f"tune: must be full with {method.name}, which trains modules of its own and no tower")
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     check_optimizer(config.optimizer, device)
@@ -71,6 +73,8 @@ def default_label(method: Method, config: RunConfig) -> str:
         for key, value in method.hyper_parameters().items()
         if value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
     ]
+    if config.tune != "full":
+        changed.append(f"tune {config.tune}")
     if config.protocol != "code":
         changed.append(f"protocol {config.protocol}")
     return method.title + (f" ({', '.join(changed)})" if changed else "")
