@@ -5,7 +5,10 @@
 - Text attention is causal, so padding behind the longest text is cut off.
 - Queries, keys and values come from one matrix product; the patch convolution is one matrix product.
 
-Results agree with open_clip's up to rounding. Towers of other architectures are run by open_clip.
+Results agree with open_clip's up to rounding. Towers of other architectures are run by open_clip, and so are those with
+a module that these passes would not call (attention, blocks, the tower itself) and that is not as open_clip made it:
+wrapped, replaced, or with hooks. Modules that are called (MLPs, normalisation) may be anything that treats each token
+by itself; in the last block of an image tower they see the class token only.
 """
 
 from __future__ import annotations
@@ -95,12 +98,13 @@ def self_attention(
 
 def _is_plain_vit(tower: Any) -> bool:
     return bool(
-        type(tower) is VisionTransformer
+        _is_original(tower, VisionTransformer)
+        and _is_original(tower.conv1, nn.Conv2d)
         and tower.attn_pool is None
         and tower.pool_type == "tok"
         and not tower.output_tokens
         and tower.proj is not None
-        and isinstance(tower.patch_dropout, nn.Identity)
+        and _is_original(tower.patch_dropout, nn.Identity)
         and _has_plain_blocks(tower.transformer)
     )
 
@@ -108,6 +112,7 @@ def _is_plain_vit(tower: Any) -> bool:
 def _is_plain_text_tower(model: Any) -> bool:
     return bool(
         type(model) is CLIP
+        and "encode_text" not in model.__dict__
         and model.text_pool_type == "argmax"
         and isinstance(model.text_projection, nn.Parameter)
         and model.attn_mask is not None
@@ -117,7 +122,24 @@ def _is_plain_text_tower(model: Any) -> bool:
 
 def _has_plain_blocks(transformer: Any) -> bool:
     return bool(
-        type(transformer) is Transformer
+        _is_original(transformer, Transformer)
         and not transformer.grad_checkpointing
-        and all(type(block) is ResidualAttentionBlock for block in transformer.resblocks)
+        and all(_is_original(b, ResidualAttentionBlock) and _is_plain_attention(b.attn) for b in transformer.resblocks)
     )
+
+
+def _is_plain_attention(attention: Any) -> bool:
+    return bool(
+        _is_original(attention, nn.MultiheadAttention)
+        and attention.in_proj_weight is not None
+        and attention.in_proj_bias is not None
+        and attention.bias_k is None
+        and not attention.add_zero_attn
+        and not attention.dropout
+    )
+
+
+def _is_original(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Is it of this very class (parametrised modules are not), with nothing hooked to it or put in its place?"""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return type(module) is kind and not any(hooks) and "forward" not in module.__dict__
