@@ -213,6 +213,23 @@ def test_low_rank_updates_are_of_low_rank_and_spoiled_factors_are_named(quick: d
             learner_for(quick, tune="lora", lora_rank=2).begin(0).load_state_dict(spoiled, "state-file")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tune", ["full", "lora"])
+def test_checkpointed_activations_change_no_bits(quick: dict[str, Any], name: str, tune: str) -> None:
+    options: dict[str, Any] = {"method": options_for(name), "tune": tune, "steps": 3}
+    if name == "moe-adapters":
+        with pytest.raises(ConfigError, match="checkpoint_activations: must be false with moe-adapters"):
+            learner_for(quick, **options | {"tune": "full"}, checkpoint_activations=True)
+        return
+    states = []
+    for checkpointed in (False, True):
+        training = learner_for(quick, **options, checkpoint_activations=checkpointed).begin(0)
+        for _ in range(2):
+            training.advance()
+        states.append(copied(training.state_dict()))
+    assert same(*states)
+
+
 SPOILED: dict[str, tuple[Any, str]] = {
     "missing": (lambda tensor: None, "is missing"),
     "shape": (lambda tensor: tensor.new_zeros(*tensor.shape, 2), "has shape"),

@@ -113,6 +113,23 @@ def bent(output: Any) -> Any:
     return (bent(output[0]), *output[1:]) if isinstance(output, tuple) else output + output.square()
 
 
+@pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}, vision(pool_type="avg")], ids=str)
+def test_checkpointed_activations(changes: dict[str, Any]) -> None:
+    """The same embeddings and gradients to the last bit, with fewer tensors kept for the backward pass."""
+    created, tokens = model(**changes).float(), tokenised(*TEXTS)
+    found = []
+    for enabled in (False, True):
+        created.set_grad_checkpointing(enabled)
+        kept: list[Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t) or t, lambda t: t):
+            embedded = embed_images(created.visual, PIXELS.float()), embed_tokens(created, tokens)
+        found.append((embedded, gradients(torch.cat(embedded), created), len(kept)))
+    (one, expected, many), (other, actual, few) = found
+    assert few < many / 2
+    assert all(map(torch.equal, one, other))
+    assert all(torch.equal(actual[name], gradient) for name, gradient in expected.items())
+
+
 class Bent(torch.nn.MultiheadAttention):
     """Attention with another output."""
 

@@ -42,7 +42,7 @@ def test_norms_and_matrices(tiny_clip: Clip) -> None:
     assert tuned(tiny_clip.model, named, "full") == named
 
 
-def test_other_architectures_have_blocks_too() -> None:
+def test_other_architectures_have_blocks_too(tiny_clip: Clip) -> None:
     """A ResNet: convolutions have low-rank updates like matrices."""
     config: Any = {
         **TINY_CONFIG["model_cfg"],
@@ -62,6 +62,9 @@ def test_other_architectures_have_blocks_too() -> None:
     weights = tuned(model, named, "lora")
     low = LowRank(weights, 2, 2)
     assert {factors[0].A.shape for factors in low.factors.values()} > {(2, 8 * 3 * 3)}
+    tiny_clip.model = model
+    with pytest.raises(ConfigError, match=r"checkpoint_activations: the image tower of .* cannot do this"):
+        tiny_clip.checkpoint_activations()
 
 
 def test_lora_is_what_its_definition_says() -> None:

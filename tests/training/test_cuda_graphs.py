@@ -114,6 +114,7 @@ def test_a_new_method_is_not_captured(quick: dict[str, Any], monkeypatch: pytest
         ({"cuda_graphs": False}, False),
         ({"optimizer": "sgd"}, True),
         ({"optimizer": "muon"}, False),
+        ({"checkpoint_activations": True}, False),
     ):
         made.clear()
         learner_for(quick, method="finetune", **more).begin(0).close()

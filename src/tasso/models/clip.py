@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tasso.data.images.transforms import Preprocess
 from tasso.distributed import SINGLE_PROCESS
-from tasso.errors import ModelError
+from tasso.errors import ConfigError, ModelError
 from tasso.models.towers import embed_images, embed_tokens, without_padding
 from tasso.models.tuning import tuned
 
@@ -62,6 +62,7 @@ class Clip:
         self.precision = torch.float32
         # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
         self.compiled = False
+        self.checkpointing = False  # are activations within blocks computed again in the backward pass?
         self.tune = "full"  # which weights of the towers are trained: `tuning.py`
         self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
         # What a method attached to this model beside its own modules, if anything: `Method.attach`.
@@ -107,6 +108,14 @@ class Clip:
     def tuned_parameters(self, towers: str) -> dict[str, nn.Parameter]:
         """Those of `parameters_of` that training changes: all of them, unless `tune` says otherwise."""
         return tuned(self.model, self.parameters_of(towers), self.tune)
+
+    def checkpoint_activations(self) -> None:
+        """While training, keep the inputs of blocks only, and compute the blocks again in the backward pass."""
+        self.checkpointing = True
+        self.model.set_grad_checkpointing(True)  # type: ignore[operator]
+        flags = ("grad_checkpointing", "gradient_checkpointing")
+        if not any(getattr(module, flag, False) for module in self.visual.modules() for flag in flags):
+            raise ConfigError(f"checkpoint_activations: the image tower of {self.spec} cannot do this")
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings (B, D) of normalised images (B, 3, H, W); nothing is gathered from other processes."""

@@ -13,6 +13,8 @@ by itself; in the last block of an image tower they see the class token only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ import torch.nn.functional as F
 from open_clip import CLIP
 from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTransformer, text_global_pool
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 
 def embed_images(tower: Any, pixels: Tensor) -> Tensor:
@@ -29,10 +32,11 @@ def embed_images(tower: Any, pixels: Tensor) -> Tensor:
         pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower returns tokens too
         return pooled
     x = tower.ln_pre(_patch_tokens(tower, pixels))
+    run = _block_runner(tower.transformer)
     *blocks, last = tower.transformer.resblocks
     for block in blocks:
-        x = run_block(block, x)
-    x = run_block(last, x, queries=1)
+        x = run(block, x)
+    x = run(last, x, queries=1)
     embedding: Tensor = tower.ln_post(x[:, 0]) @ tower.proj
     return embedding
 
@@ -44,8 +48,9 @@ def embed_tokens(model: Any, tokens: Tensor) -> Tensor:
         return features
     length = tokens.shape[1]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
+    run = _block_runner(model.transformer)
     for block in model.transformer.resblocks:
-        x = run_block(block, x, causal=True)
+        x = run(block, x, causal=True)
     x = text_global_pool(model.ln_final(x), tokens, model.text_pool_type, getattr(model, "text_eos_id", None))
     embedding: Tensor = x @ model.text_projection
     return embedding
@@ -70,6 +75,12 @@ def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:
     positions = tower.positional_embedding.to(x.dtype)
     class_token = (tower.class_embedding.to(x.dtype) + positions[:1]).expand(batch, -1, -1)
     return torch.cat([class_token, x + positions[1:]], dim=1)
+
+
+def _block_runner(transformer: Any) -> Callable[..., Tensor]:
+    """`run_block`; with checkpointing it keeps its input only, and runs once more in the backward pass."""
+    checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
+    return partial(checkpoint, run_block, use_reentrant=False) if checkpoints else run_block
 
 
 def run_block(block: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
@@ -123,7 +134,6 @@ def _is_plain_text_tower(model: Any) -> bool:
 def _has_plain_blocks(transformer: Any) -> bool:
     return bool(
         _is_original(transformer, Transformer)
-        and not transformer.grad_checkpointing
         and all(_is_original(b, ResidualAttentionBlock) and _is_plain_attention(b.attn) for b in transformer.resblocks)
     )
 

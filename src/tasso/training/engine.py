@@ -136,7 +136,8 @@ class Training:
         for parameter in self.trained:
             parameter.requires_grad_(True)
         clip.visual.train()
-        allowed = plan.cuda_graphs and method.cuda_graphs and plan.optimizer in CAPTURABLE
+        # Checkpointed blocks keep the random state, which cannot be read while a step is captured.
+        allowed = plan.cuda_graphs and method.cuda_graphs and plan.optimizer in CAPTURABLE and not clip.checkpointing
         captures = allowed and clip.device.type in CAPTURE_DEVICES and clip.distributed.world_size == 1
         self.captured: CapturedStep | None = CapturedStep(self._compute) if captures else None
         settings = []

@@ -154,6 +154,8 @@ class Learner:
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
+        if config.checkpoint_activations:
+            self.clip.checkpoint_activations()
         self.clip.tune = config.tune
         self.clip.tuned_parameters(method.towers)  # an error if there are none
         method.check(self.clip)
