@@ -109,12 +109,12 @@ class Clip:
         """Those of `parameters_of` that training changes: all of them, unless `tune` says otherwise."""
         return tuned(self.model, self.parameters_of(towers), self.tune)
 
-    def checkpoint_activations(self) -> None:
+    def checkpoint_activations(self, enable: bool = True) -> None:
         """While training, keep the inputs of blocks only, and compute the blocks again in the backward pass."""
-        self.checkpointing = True
-        self.model.set_grad_checkpointing(True)  # type: ignore[operator]
+        self.checkpointing = enable
+        self.model.set_grad_checkpointing(enable)  # type: ignore[operator]
         flags = ("grad_checkpointing", "gradient_checkpointing")
-        if not any(getattr(module, flag, False) for module in self.visual.modules() for flag in flags):
+        if enable and not any(getattr(module, flag, False) for module in self.visual.modules() for flag in flags):
             raise ConfigError(f"checkpoint_activations: the image tower of {self.spec} cannot do this")
 
     def encode_images(self, pixels: Tensor) -> Tensor:

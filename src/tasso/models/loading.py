@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,14 @@ def random_clip(model: str) -> Clip:
     config = architecture_of(model)
     spec = ModelSpec(model, "random weights")
     created = _quietly(lambda: open_clip.create_model(model, pretrained_text=False), spec)
-    return _wrap(created, open_clip.get_tokenizer(model), spec, config)
+    needs_hub = "hf_tokenizer_name" in config["text_cfg"]
+    return _wrap(created, _any_tokens(config) if needs_hub else open_clip.get_tokenizer(model), spec, config)
+
+
+def _any_tokens(config: dict[str, Any]) -> Callable[[list[str]], Tensor]:
+    """In the place of a tokenizer that would have to be downloaded: tokens of the right shape that mean nothing."""
+    text, drawn = config["text_cfg"], torch.Generator().manual_seed(0)
+    return lambda texts: torch.randint(text["vocab_size"], (len(texts), text["context_length"]), generator=drawn)
 
 
 def _local_folder(model: str) -> Path | None:

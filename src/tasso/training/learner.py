@@ -27,6 +27,7 @@ from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
 from tasso.training.engine import Plan, Training, choose_device, choose_precision, planned_steps
 from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
+from tasso.training.memory import tell_memory
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
 from tasso.training.run_data import RunData, check_data, check_weights
@@ -151,6 +152,7 @@ class Learner:
         self.contents = self.sequence.contents()
         for earlier, path in recorded:
             check_data(earlier, self.contents, path)
+        self.told_memory = False
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
@@ -253,6 +255,9 @@ class Learner:
             return restore_checkpoint(self.clip, self.method, self.folder, index, task)
         started = time.perf_counter()
         training = self.begin(index)
+        if not self.told_memory:
+            tell_memory(training)
+            self.told_memory = True
         loop = self.task_loop(training, index)
         loop.resume()
         preparing_seconds = round(time.perf_counter() - started, 3)
