@@ -11,6 +11,7 @@ from torch import nn
 
 from method_runs import copied, learner_for, options_for, same
 from tasso.training import memory
+from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.memory import GIB, Memory, memory_needed, saved_bytes, tell_memory
 
 
@@ -38,6 +39,8 @@ def test_more_takes_more_and_savings_save(quick: dict[str, Any]) -> None:
     assert needed(quick, tune="norms").activations < usual.activations
     assert needed(quick, tune="last:1").activations < 0.7 * usual.activations
     assert needed(quick, checkpoint_activations=True).activations < 0.8 * usual.activations
+    if cpu_has_bfloat16():
+        assert needed(quick, teacher_precision="bfloat16").held < usual.held
     assert needed(quick, optimizer="sgd").trained < usual.trained
     assert needed(quick, method=options_for("finetune")).total < usual.total, "no teacher, no reference images"
     both = needed(quick, method=options_for("tasso-both"))

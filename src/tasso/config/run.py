@@ -201,6 +201,10 @@ class RunConfig:
     precision: Literal["auto", "float32", "bfloat16"] = option(
         "auto: bfloat16 on CUDA, float32 on CPU", "auto", scope="machine", commands=f"{RUNS} {EVAL} bench"
     )
+    teacher_precision: Literal["auto", "bfloat16"] = option(
+        "precision of the models that teach; auto: that of the run, so that teacher and student agree at first",
+        "auto", scope="machine", commands=f"{RUNS} bench",
+    )
     compile: Literal["auto", "on", "off"] = option(
         "compile the encoders; auto: on CUDA where a large model trains long enough to make up for the minute it takes",
         "auto", scope="machine", commands=f"{RUNS} bench",

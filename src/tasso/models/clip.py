@@ -60,6 +60,7 @@ class Clip:
         self.model, self.tokenizer, self.preprocess, self.spec = model, tokenizer, preprocess, spec
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
+        self.teacher_precision: torch.dtype | None = None  # None: as `precision`
         # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
         self.compiled = False
         self.checkpointing = False  # are activations within blocks computed again in the backward pass?
@@ -133,7 +134,7 @@ class Clip:
 
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
-        return FrozenImageEncoder(self.visual, self.precision, self.compiled)
+        return FrozenImageEncoder(self.visual, self.teacher_precision or self.precision, self.compiled)
 
     def copy(self) -> Clip:
         """A deep copy of the model with its current weights."""

@@ -145,6 +145,8 @@ class Learner:
         for earlier, path in recorded:
             check_weights(earlier, self.weights, self.clip.spec, path)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
+        if config.teacher_precision != "auto":
+            self.clip.teacher_precision = choose_precision(config.teacher_precision, self.device)
         self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.data = RunData(config, self.sequence, self.clip.preprocess, self.device, distributed)

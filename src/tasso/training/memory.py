@@ -58,7 +58,8 @@ def memory_needed(training: Training) -> Memory:
     teachers = method.teacher_size(clip)
     copies = method.cost(clip).training - teachers
     return Memory(
-        held=4 * (numel(clip.model.parameters()) + copies) + clip.precision.itemsize * teachers,
+        held=4 * (numel(clip.model.parameters()) + copies)
+        + (clip.teacher_precision or clip.precision).itemsize * teachers,
         trained=4 * training.trainable_parameters * (1 + STATE[plan.optimizer]),
         activations=kept,
     )
