@@ -50,16 +50,16 @@ def memory_needed(training: Training) -> Memory:
     """What the steps of a task need, without the images kept in memory. Methods' own modules are not counted."""
     clip, method, plan = training.clip, training.method, training.plan
     size, images = clip.preprocess.size, training.images_per_step // plan.accumulate // clip.distributed.world_size
-    pixels, tokens = torch.zeros(2, 3, size, size, device=clip.device), method.class_tokens
+    pixels = torch.zeros(2, 3, size, size, device=clip.device)
     kept = _kept(clip, True, lambda n: encode(embed_images, clip.visual, pixels[:n], clip.precision), images)
     if method.towers == "both":
-        two = torch.cat([tokens[:1], tokens[:1]])
-        kept += _kept(clip, False, lambda n: encode(embed_tokens, clip.model, two[:n], clip.precision), len(tokens))
+        texts, two = len(method.class_tokens), method.class_tokens[:1].repeat(2, 1)
+        kept += _kept(clip, False, lambda n: encode(embed_tokens, clip.model, two[:n], clip.precision), texts)
     teachers = method.teacher_size(clip)
     copies = method.cost(clip).training - teachers
+    of_a_teacher = (clip.teacher_precision or clip.precision).itemsize
     return Memory(
-        held=4 * (numel(clip.model.parameters()) + copies)
-        + (clip.teacher_precision or clip.precision).itemsize * teachers,
+        held=4 * (numel(clip.model.parameters()) + copies) + of_a_teacher * teachers,
         trained=4 * training.trainable_parameters * (1 + STATE[plan.optimizer]),
         activations=kept,
     )
