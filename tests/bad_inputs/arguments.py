@@ -50,6 +50,9 @@ CASES = [
         "--method.beta",
         "inf",
     ),
+    run("tune", "weights that no tower has a name for", r"tune: must be full, lora, .*'half'", "--tune", "half"),
+    run("tune-blocks", "more blocks than the tower has", r"tune: the image tower .* 2 blocks", "--tune", "last:3"),
+    run("tune-rank", "a rank of updates that there are not", r"lora_rank: needs --tune lora", "--lora-rank", "4"),
     run("precision", "a precision that there is not", r"precision.*int4", "--precision", "int4"),
     run("device", "a device that there is not", r"device: 'tpu'", "--device", "tpu"),
     Bad(

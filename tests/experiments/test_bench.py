@@ -90,6 +90,21 @@ def test_eager_steps(tiny_model: str) -> None:
     assert result["times_faster_than_eager"] == pytest.approx(ratio, abs=0.01)
 
 
+@pytest.mark.slow
+def test_sizes(tiny_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full and LoRA, with and without checkpointing; a model that cannot be made has a row that says why."""
+    monkeypatch.setitem(QUICK, "batch_size", 128)
+    models = f"{tiny_model},no-such-model"
+    main(["bench", "sizes", "--quick", "--model", models, "--classes-per-task", "3", "--device", "cpu"])
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if line.startswith((tiny_model, "no-such-model"))]
+    assert [row[1:3] for row in rows] == 2 * [["full", "False"], ["full", "True"], ["lora", "False"], ["lora", "True"]]
+    estimates = [float(row[6]) for row in rows[:4]]
+    assert estimates[3] <= estimates[1] <= estimates[0]
+    assert estimates[3] < estimates[0]
+    assert "knows no model 'no-such-model'" in " ".join(rows[4])
+
+
 def test_budget_rules(tmp_path: Path) -> None:
     result = {"what": "step", "cuda": False, "model": "nano (random weights)", "method": {"name": "tasso"}}
     result |= {"times_faster": 2.0, "share_of_matmul": 0.5}
@@ -147,4 +162,4 @@ def test_the_command_prints_and_writes(
         with pytest.raises(SystemExit) as stop:
             main(args)
         assert stop.value.code == 2
-        assert "step, images, eval, run" in capsys.readouterr().err
+        assert "step, images, eval, run, sizes" in capsys.readouterr().err

@@ -160,6 +160,76 @@ def test_state_round_trip_is_bit_exact(quick: dict[str, Any], name: str) -> None
     assert same(method_tensors(whole.method), method_tensors(part.method))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tune", ["lora", "last:1", "norms"])
+def test_some_of_the_weights(quick: dict[str, Any], name: str, tune: str) -> None:
+    """Only they move, in a task that is stopped after its first step as in one that is not; the model stays plain."""
+    options: dict[str, Any] = {"method": options_for(name), "tune": tune, "steps": 3}
+    if name == "moe-adapters":
+        with pytest.raises(ConfigError, match="tune: must be full with moe-adapters, which trains modules of its own"):
+            learner_for(quick, **options)
+        return
+    learn_first_task(quick, **options)
+    whole, first = (learner_for(quick, **options).begin(1) for _ in range(2))
+    before = copied(whole.clip.model.state_dict())
+    for _ in range(3):
+        whole.advance()
+    first.advance()
+    state = copied(first.state_dict())
+    rest = learner_for(quick, **options).begin(1)
+    rest.load_state_dict(state, "state")
+    for _ in range(2):
+        rest.advance()
+    assert same(copied(whole.state_dict()), copied(rest.state_dict()))
+    declared = whole.clip.tuned_parameters(whole.method.towers)
+    for training in (whole, rest):
+        training.close()
+        training.method.end_task()
+    after = whole.clip.model.state_dict()
+    assert same(after, rest.clip.model.state_dict())
+    assert after.keys() == before.keys()
+    moved = {key for key, value in after.items() if not torch.equal(value, before[key])}
+    assert moved <= declared.keys()
+    assert len(moved) > 0.9 * len(declared)
+
+
+def test_low_rank_updates_are_of_low_rank_and_spoiled_factors_are_named(quick: dict[str, Any]) -> None:
+    learner = learner_for(quick, tune="lora", lora_rank=2)
+    before = copied(learner.clip.tuned_parameters("visual"))
+    training = learner.begin(0)
+    for _ in range(3):
+        training.advance()
+    for key, weight in learner.clip.tuned_parameters("visual").items():
+        parts = (weight.detach() - before[key]).double().chunk(3 if "in_proj" in key else 1)
+        for values in map(torch.linalg.svdvals, parts):
+            assert values[1] > 1e-3 * values[0] > 1e2 * values[2], key
+    assert training.trainable_parameters < 0.5 * sum(weight.numel() for weight in before.values())
+    state = copied(training.state_dict())
+    key = "lora/visual.transformer.resblocks.0.attn.in_proj_weight.0.A"
+    for how in SPOILED:
+        changed = SPOILED[how][0](state[key])
+        spoiled = {k: t for k, t in state.items() if k != key} | ({} if changed is None else {key: changed})
+        with pytest.raises(TassoError, match=rf"state-file: .*{re.escape(key)}.*{SPOILED[how][1]}"):
+            learner_for(quick, tune="lora", lora_rank=2).begin(0).load_state_dict(spoiled, "state-file")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tune", ["full", "lora"])
+def test_checkpointed_activations_change_no_bits(quick: dict[str, Any], name: str, tune: str) -> None:
+    options: dict[str, Any] = {"method": options_for(name), "tune": tune, "steps": 3}
+    if name == "moe-adapters":
+        with pytest.raises(ConfigError, match="checkpoint_activations: must be false with moe-adapters"):
+            learner_for(quick, **options | {"tune": "full"}, checkpoint_activations=True)
+        return
+    states = []
+    for checkpointed in (False, True):
+        training = learner_for(quick, **options, checkpoint_activations=checkpointed).begin(0)
+        for _ in range(2):
+            training.advance()
+        states.append(copied(training.state_dict()))
+    assert same(*states)
+
+
 SPOILED: dict[str, tuple[Any, str]] = {
     "missing": (lambda tensor: None, "is missing"),
     "shape": (lambda tensor: tensor.new_zeros(*tensor.shape, 2), "has shape"),

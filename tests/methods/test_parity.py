@@ -123,7 +123,7 @@ class Rows(Clip):
     def frozen_image_encoder(self) -> Any:
         return Teacher(next(self.teachers))
 
-    def parameters_of(self, towers: str) -> Any:
+    def tuned_parameters(self, towers: str) -> Any:
         return self.weights
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import open_clip
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from conftest import TINY_CONFIG
 from tasso.models.clip import Clip
 from tasso.models.towers import embed_images, embed_tokens, self_attention, without_padding
 
 TEXTS = ["a cat.", "a photo of a dog in the grass", "x"]
+
+
+@cache
+def tokenised(*texts: str) -> Tensor:
+    tokens: Tensor = open_clip.get_tokenizer("ViT-B-32", context_length=16)(texts)
+    return tokens
 
 
 def model(**changes: Any) -> Any:
@@ -75,7 +83,7 @@ def test_the_last_block_computes_one_token_only(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}], ids=str)
 def test_texts_without_their_padding(changes: dict[str, Any]) -> None:
     created = model(**changes)
-    tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(TEXTS)
+    tokens = tokenised(*TEXTS)
     short = without_padding(created, tokens)
     assert short.shape[1] < tokens.shape[1]
     assert int((short == 49407).sum()) == 3, "every text keeps its end-of-text token"
@@ -88,16 +96,147 @@ def test_texts_without_their_padding(changes: dict[str, Any]) -> None:
 
 def test_texts_that_fill_the_context_are_not_cut() -> None:
     created = model()
-    tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(["many words " * 20])
+    tokens = tokenised("many words " * 20)
     assert without_padding(created, tokens).shape == tokens.shape
     torch.testing.assert_close(embed_tokens(created, tokens), created.encode_text(tokens), rtol=1e-9, atol=1e-12)
 
 
 def test_other_text_towers_are_run_by_open_clip() -> None:
     created = model(text_cfg={**TINY_CONFIG["model_cfg"]["text_cfg"], "no_causal_mask": True})  # type: ignore[dict-item]
-    tokens = open_clip.get_tokenizer("ViT-B-32", context_length=16)(TEXTS)
+    tokens = tokenised(*TEXTS)
     assert without_padding(created, tokens).shape == tokens.shape, "every token attends to the padding there"
     assert torch.equal(embed_tokens(created, tokens), created.encode_text(tokens))
+
+
+def bent(output: Any) -> Any:
+    """Another output, of attention or of other modules."""
+    return (bent(output[0]), *output[1:]) if isinstance(output, tuple) else output + output.square()
+
+
+@pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}, vision(pool_type="avg")], ids=str)
+def test_checkpointed_activations(changes: dict[str, Any]) -> None:
+    """The same embeddings and gradients to the last bit, with fewer tensors kept for the backward pass."""
+    created, tokens = model(**changes).float(), tokenised(*TEXTS)
+    found = []
+    for enabled in (False, True):
+        created.set_grad_checkpointing(enabled)
+        kept: list[Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t) or t, lambda t: t):
+            embedded = embed_images(created.visual, PIXELS.float()), embed_tokens(created, tokens)
+        found.append((embedded, gradients(torch.cat(embedded), created), len(kept)))
+    (one, expected, many), (other, actual, few) = found
+    assert few < many / 2
+    assert all(map(torch.equal, one, other))
+    assert all(torch.equal(actual[name], gradient) for name, gradient in expected.items())
+
+
+class Bent(torch.nn.MultiheadAttention):
+    """Attention with another output."""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        return bent(super().forward(*args, **options))
+
+
+class Wrapped(torch.nn.Module):
+    """As adapters wrap a module: the original is one of its parts, and its attributes are found through it."""
+
+    def __init__(self, original: Any) -> None:
+        super().__init__()
+        self.original = original
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("original"), name)
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        return bent(self.original(*args, **options))
+
+
+class Squared(torch.nn.Module):
+    """A parametrisation of a weight."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + weight.square()
+
+
+def subclassed(attention: Any) -> Any:
+    attention.__class__ = Bent
+    return attention
+
+
+def overridden(module: Any) -> Any:
+    forward = module.forward
+    module.forward = lambda *args, **options: bent(forward(*args, **options))
+    return module
+
+
+def hooked(module: Any) -> Any:
+    module.register_forward_hook(lambda module, args, output: bent(output))
+    return module
+
+
+def hooked_before(module: Any) -> Any:
+    module.register_forward_pre_hook(lambda module, args: bent(args))
+    return module
+
+
+def parametrised(attention: Any) -> Any:
+    parametrize.register_parametrization(attention, "in_proj_weight", Squared())
+    return attention
+
+
+CHANGES: list[tuple[str, Any]] = [
+    *((place, change) for place in ("transformer.resblocks.0.attn", "transformer.resblocks.0", "transformer")
+      for change in (Wrapped, hooked, overridden)),
+    ("transformer.resblocks.0.attn", subclassed),
+    ("transformer.resblocks.0.attn", parametrised),
+    ("transformer.resblocks.0", hooked_before),
+    ("conv1", Wrapped), ("conv1", hooked), ("patch_dropout", hooked), ("", hooked), ("", overridden),
+    ("ln_post", Wrapped), ("transformer.resblocks.0.mlp", Wrapped), ("transformer.resblocks.0.ln_1", hooked),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tower", ["visual", "text"])
+@pytest.mark.parametrize(("place", "change"), CHANGES, ids=lambda v: v if isinstance(v, str) else v.__name__)
+def test_changed_modules_are_not_skipped(tower: str, place: str, change: Any) -> None:
+    """Whatever is wrapped, replaced, subclassed, parametrised or hooked has its effect."""
+    created = model()
+    owner = created.visual if tower == "visual" else created
+    if tower == "text" and (not place or place in ("conv1", "patch_dropout")):
+        pytest.skip("not a part of this tower")
+    place = place.replace("ln_post", "ln_final") if tower == "text" else place
+    tokens = tokenised(*TEXTS)
+
+    def embeddings() -> tuple[Tensor, Tensor]:
+        if tower == "visual":
+            return embed_images(created.visual, PIXELS), created.visual(PIXELS)
+        return embed_tokens(created, without_padding(created, tokens)), created.encode_text(tokens)
+
+    before, _ = embeddings()
+    changed = change(owner.get_submodule(place))
+    if place:
+        parent, _, name = place.rpartition(".")
+        owner.get_submodule(parent)._modules[name] = changed
+    ours, theirs = embeddings()
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(ours, before, rtol=1e-3)
+
+
+def test_backward_hooks_are_not_skipped() -> None:
+    created, calls = model(), []
+    created.visual.transformer.resblocks[0].attn.register_full_backward_hook(lambda *_: calls.append("attn"))
+    created.visual.transformer.resblocks[0].register_full_backward_hook(lambda *_: calls.append("block"))
+    embed_images(created.visual, PIXELS).sum().backward()
+    assert sorted(calls) == ["attn", "block"]
+
+
+def test_attention_with_dropout_is_run_by_open_clip() -> None:
+    created = model()
+    created.visual.transformer.resblocks[0].attn.dropout = 0.9
+    one, other = embed_images(created.visual, PIXELS), embed_images(created.visual, PIXELS)
+    assert not torch.allclose(one, other, rtol=1e-3)
 
 
 @pytest.mark.parametrize("queries", [None, 1, 3])

@@ -30,13 +30,14 @@ def on_gpu(quick: dict[str, Any]) -> dict[str, Any]:
     return {**quick, "device": "cuda", "steps": 12}
 
 
+@pytest.mark.parametrize("tune", ["full", "lora"])
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"moe-adapters"}))
-def test_recorded_steps_are_the_same_steps(on_gpu: dict[str, Any], name: str) -> None:
+def test_recorded_steps_are_the_same_steps(on_gpu: dict[str, Any], name: str, tune: str) -> None:
     """Bit for bit, in the second task. (MoE-Adapters draws other random numbers when it is recorded.)"""
-    learn_first_task(on_gpu, method=options_for(name))
+    learn_first_task(on_gpu, method=options_for(name), tune=tune)
     curves = []
     for recorded in (False, True):
-        training = learner_for(on_gpu, method=options_for(name), cuda_graphs=recorded).begin(1)
+        training = learner_for(on_gpu, method=options_for(name), tune=tune, cuda_graphs=recorded).begin(1)
         curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(12)])
         assert (training.captured is not None) == recorded
         if training.captured:
@@ -51,6 +52,20 @@ def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
         out = f"{on_gpu['out']}-{len(more)}"
         results = learn(from_dict({**on_gpu, **more, "method": options_for(name), "out": out}))
         assert results["finished"]
+
+
+def test_checkpointed_activations_and_what_is_announced(
+    on_gpu: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    curves = []
+    with caplog.at_level("INFO", "tasso"):
+        learn_first_task(on_gpu)
+    assert "this GPU has" in caplog.text
+    for checkpointed in (False, True):
+        training = learner_for(on_gpu, cuda_graphs=False, checkpoint_activations=checkpointed).begin(1)
+        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(4)])
+    for one, other in zip(*curves, strict=True):
+        assert other == pytest.approx(one, rel=1e-3)
 
 
 def test_images_have_the_same_bits_on_the_gpu_and_read_when_needed(on_gpu: dict[str, Any]) -> None:

@@ -18,12 +18,12 @@ CAPTURED = sorted(name for name, cls in METHODS.items() if cls.cuda_graphs)
 
 
 def curves(
-    quick: dict[str, Any], options: dict[str, Any], index: int, steps: int = STEPS
+    quick: dict[str, Any], options: dict[str, Any], index: int, steps: int = STEPS, **more: Any
 ) -> tuple[list[dict[str, float]], ...]:
     """Losses of the same steps, once eager and once replayed."""
     found = []
     for replayed in (False, True):
-        training = learner_for(quick, method=options, steps=steps).begin(index)
+        training = learner_for(quick, method=options, steps=steps, **more).begin(index)
         use_tensor_rates(training)
         if replayed:
             training.captured = ReplayedStep(training)  # type: ignore[assignment]
@@ -39,6 +39,11 @@ def test_a_replay_does_what_the_steps_do(quick: dict[str, Any], name: str) -> No
     learn_first_task(quick, method=options_for(name), steps=STEPS)
     eager, replayed = curves(quick, options_for(name), 1)
     assert replayed == eager, "to the last bit"
+
+
+def test_low_rank_updates_are_replayed(quick: dict[str, Any]) -> None:
+    eager, replayed = curves(quick, {**options_for("tasso"), "optimise": "alternate"}, 0, steps=12, tune="lora")
+    assert replayed == eager
 
 
 def test_every_method_here_is_captured() -> None:
@@ -109,6 +114,7 @@ def test_a_new_method_is_not_captured(quick: dict[str, Any], monkeypatch: pytest
         ({"cuda_graphs": False}, False),
         ({"optimizer": "sgd"}, True),
         ({"optimizer": "muon"}, False),
+        ({"checkpoint_activations": True}, False),
     ):
         made.clear()
         learner_for(quick, method="finetune", **more).begin(0).close()

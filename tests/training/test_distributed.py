@@ -71,10 +71,9 @@ def torchrun(script: Path, *args: str, processes: int = 2) -> subprocess.Complet
 
 
 def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {**quick, "method": options_for(name), "steps": STEPS, "lr": 1e-4, "out": str(folder / name)}
-        for name in names
-    }
+    common = {**quick, "steps": STEPS, "lr": 1e-4}
+    every = {name: {**common, "method": options_for(name), "out": str(folder / name)} for name in names}
+    return {**every, "lora": {**every["zscl"], "tune": "lora", "out": str(folder / "lora")}}
 
 
 def single_process(options: dict[str, Any]) -> dict[str, Any]:

@@ -341,6 +341,20 @@ def test_bfloat16_learns_nearly_the_same(quick: dict[str, Any]) -> None:
     assert 0 < difference < 3e-2
 
 
+def test_teachers_may_have_a_precision_of_their_own(quick: dict[str, Any]) -> None:
+    if not cpu_has_bfloat16():
+        pytest.skip("bfloat16 products fail on this CPU")
+    training = learner_for(quick, teacher_precision="bfloat16").begin(0)
+    teacher = training.method.teacher_encoders["previous"]
+    assert next(teacher.tower.transformer.parameters()).dtype == torch.float32, "layer norms stay"  # type: ignore[union-attr]
+    weights = teacher.tower.get_submodule("transformer.resblocks.0.mlp.c_fc").parameters()
+    assert {p.dtype for p in weights} == {torch.bfloat16}
+    assert training.clip.precision == torch.float32
+    assert all(math.isfinite(float(term)) for term in training.advance().values())
+    usual = learner_for(quick).begin(0).method.teacher_encoders["previous"]
+    assert {p.dtype for p in usual.tower.parameters()} == {torch.float32}
+
+
 # -- the text tower --------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ To add an option, add a field. Nothing else has a list of them.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -170,6 +171,18 @@ class RunConfig:
     optimizer: OptimizerName = option(
         "muon: for matrices, with adamw for all other parameters", "adamw", scope="optimisation", commands=RUNS
     )
+    tune: str = option(
+        "what is trained of a tower: full; lora: low-rank updates of attention and MLP, merged into them; last:N: the "
+        "last N blocks and what follows them; norms: normalisation layers",
+        "full", metavar="full|lora|last:N|norms", scope="optimisation", commands=f"{RUNS} bench",
+    )
+    lora_rank: int = option(
+        "rank of a low-rank update", 16, scope="optimisation", ge=1, commands=f"{RUNS} bench"
+    )
+    lora_alpha: float = option(
+        "low-rank updates count lora_alpha / lora_rank times", 16.0, scope="optimisation", gt=0,
+        commands=f"{RUNS} bench",
+    )
     betas: tuple[float, float] = option(
         "AdamW betas; the first is also the momentum of sgd",
         (0.9, 0.999), scope="optimisation", ge=0, lt=1, commands=RUNS,
@@ -190,6 +203,10 @@ class RunConfig:
     precision: Literal["auto", "float32", "bfloat16"] = option(
         "auto: bfloat16 on CUDA, float32 on CPU", "auto", scope="machine", commands=f"{RUNS} {EVAL} bench"
     )
+    teacher_precision: Literal["auto", "bfloat16"] = option(
+        "precision of the models that teach; auto: that of the run, so that teacher and student agree at first",
+        "auto", scope="machine", commands=f"{RUNS} bench",
+    )
     compile: Literal["auto", "on", "off"] = option(
         "compile the encoders; auto: on CUDA where a large model trains long enough to make up for the minute it takes",
         "auto", scope="machine", commands=f"{RUNS} bench",
@@ -197,6 +214,11 @@ class RunConfig:
     cuda_graphs: bool = option(
         "capture the training step as a CUDA graph once per task, where the method allows it",
         True, scope="machine", identity=False, commands=f"{RUNS} bench extend",
+    )
+    checkpoint_activations: bool = option(
+        "keep only the inputs of the towers' blocks and compute the blocks again in the backward pass: less memory, "
+        "about a third more time, the same gradients; without CUDA graphs",
+        False, scope="machine", identity=False, commands=f"{RUNS} bench extend",
     )
     eval_batch_size: int = option(
         "images per forward pass in evaluation",
@@ -240,6 +262,11 @@ class RunConfig:
             raise ConfigError("method: needs a name, as in method: {name: tasso, rank: 144}")
         packed = self.corrupt == "error" or self.pack_dir is not None
         require(self, "corrupt", packed, "needs --pack-dir, since images are checked when they are packed")
+        known = re.fullmatch(r"full|lora|norms|last:[1-9][0-9]{0,3}", self.tune) is not None
+        require(self, "tune", known, "must be full, lora, norms or last:N")
+        for key in ("lora_rank", "lora_alpha"):
+            given = getattr(self, key) != type(self).__dataclass_fields__[key].default
+            require(self, key, self.tune == "lora" or not given, "needs --tune lora")
         for key in ("batch_size", "reference_batch_size"):
             divides = getattr(self, key) % self.accumulate == 0
             require(self, key, divides, f"must be a multiple of accumulate ({self.accumulate})")

@@ -83,7 +83,7 @@ class Gift(LogitDistillation):
     def cost(self, clip: Clip) -> Cost:
         copies = 2 * (self.consolidation > 0)  # the weights before the task, and the importance of each
         copies += self.generator == "retrieval"  # the pretrained model, for its texts
-        training = self.teacher_size(clip) + copies * numel(clip.parameters_of("both").values())
+        training = self.teacher_size(clip) + copies * numel(clip.tuned_parameters("both").values())
         return Cost(training=training, note=f"{self.images:,} synthetic images per task")
 
     def begin_run(self, run: RunInfo) -> None:
@@ -126,7 +126,7 @@ class Gift(LogitDistillation):
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
-        self.weights: list[Tensor] = list(self.clip.parameters_of("both").values())
+        self.weights: list[Tensor] = list(self.clip.tuned_parameters("both").values())
         self.before = [weight.detach().clone() for weight in self.weights] if self.consolidation else []
 
     def extra_images(self, task: TaskInfo) -> dict[str, ImageSet]:

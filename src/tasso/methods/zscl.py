@@ -88,7 +88,7 @@ class ZeroShotContinualLearning(LogitDistillation):
 
     def cost(self, clip: Clip) -> Cost:
         copies = (self.anchor > 0) + (self.average_every > 0)
-        training = self.teacher_size(clip) + copies * numel(clip.parameters_of("both").values())
+        training = self.teacher_size(clip) + copies * numel(clip.tuned_parameters("both").values())
         return Cost(training=training, note="embeddings of the reference texts")
 
     def begin_run(self, run: RunInfo) -> None:
@@ -112,7 +112,7 @@ class ZeroShotContinualLearning(LogitDistillation):
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
-        weights = self.clip.parameters_of("both")
+        weights = self.clip.tuned_parameters("both")
         self.weights: list[Tensor] = list(weights.values())
         self.before = [weight.detach().clone() for weight in self.weights]
         self.average = WeightAverage(weights) if self.average_every else None

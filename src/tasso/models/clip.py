@@ -19,8 +19,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tasso.data.images.transforms import Preprocess
 from tasso.distributed import SINGLE_PROCESS
-from tasso.errors import ModelError
+from tasso.errors import ConfigError, ModelError
 from tasso.models.towers import embed_images, embed_tokens, without_padding
+from tasso.models.tuning import tuned
 
 TEXT_CHUNK = 512
 CACHED_CLASS_LISTS = 64  # a server answers requests for any class names
@@ -59,8 +60,11 @@ class Clip:
         self.model, self.tokenizer, self.preprocess, self.spec = model, tokenizer, preprocess, spec
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
+        self.teacher_precision: torch.dtype | None = None  # None: as `precision`
         # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
         self.compiled = False
+        self.checkpointing = False  # are activations within blocks computed again in the backward pass?
+        self.tune = "full"  # which weights of the towers are trained: `tuning.py`
         self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
         # What a method attached to this model beside its own modules, if anything: `Method.attach`.
         self.attached: Callable[[], nn.Module | None] = lambda: None
@@ -102,6 +106,18 @@ class Clip:
         named = {n: p for n, p in self.model.named_parameters() if n not in ("logit_scale", "logit_bias")}
         return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
 
+    def tuned_parameters(self, towers: str) -> dict[str, nn.Parameter]:
+        """Those of `parameters_of` that training changes: all of them, unless `tune` says otherwise."""
+        return tuned(self.model, self.parameters_of(towers), self.tune)
+
+    def checkpoint_activations(self, enable: bool = True) -> None:
+        """While training, keep the inputs of blocks only, and compute the blocks again in the backward pass."""
+        self.checkpointing = enable
+        self.model.set_grad_checkpointing(enable)  # type: ignore[operator]
+        flags = ("grad_checkpointing", "gradient_checkpointing")
+        if enable and not any(getattr(module, flag, False) for module in self.visual.modules() for flag in flags):
+            raise ConfigError(f"checkpoint_activations: the image tower of {self.spec} cannot do this")
+
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings (B, D) of normalised images (B, 3, H, W); nothing is gathered from other processes."""
         compiled = self.compiled and torch.is_grad_enabled()
@@ -118,7 +134,7 @@ class Clip:
 
     def frozen_image_encoder(self) -> FrozenImageEncoder:
         """A copy of the image tower as it is now, for use as a teacher."""
-        return FrozenImageEncoder(self.visual, self.precision, self.compiled)
+        return FrozenImageEncoder(self.visual, self.teacher_precision or self.precision, self.compiled)
 
     def copy(self) -> Clip:
         """A deep copy of the model with its current weights."""

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,17 @@ def random_clip(model: str) -> Clip:
         return load_clip(model)
     config = architecture_of(model)
     spec = ModelSpec(model, "random weights")
-    tokenizer = _tokenizer(model, config, spec)
+    needs_hub = "hf_tokenizer_name" in config["text_cfg"]
+    tokenizer = _any_tokens(config) if needs_hub else _tokenizer(model, config, spec)
     with _loading(spec):
         created = open_clip.create_model(model, pretrained_text=False)
     return _wrap(created, tokenizer, spec, config)
+
+
+def _any_tokens(config: dict[str, Any]) -> Callable[[list[str]], Tensor]:
+    """In the place of a tokenizer that would have to be downloaded: tokens of the right shape that mean nothing."""
+    text, drawn = config["text_cfg"], torch.Generator().manual_seed(0)
+    return lambda texts: torch.randint(text["vocab_size"], (len(texts), text["context_length"]), generator=drawn)
 
 
 def has_own_weights(model: str) -> bool:

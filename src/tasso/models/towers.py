@@ -5,11 +5,16 @@
 - Text attention is causal, so padding behind the longest text is cut off.
 - Queries, keys and values come from one matrix product; the patch convolution is one matrix product.
 
-Results agree with open_clip's up to rounding. Towers of other architectures are run by open_clip.
+Results agree with open_clip's up to rounding. Towers of other architectures are run by open_clip, and so are those with
+a module that these passes would not call (attention, blocks, the tower itself) and that is not as open_clip made it:
+wrapped, replaced, or with hooks. Modules that are called (MLPs, normalisation) may be anything that treats each token
+by itself; in the last block of an image tower they see the class token only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +22,7 @@ import torch.nn.functional as F
 from open_clip import CLIP
 from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTransformer, text_global_pool
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 
 def embed_images(tower: Any, pixels: Tensor) -> Tensor:
@@ -26,10 +32,11 @@ def embed_images(tower: Any, pixels: Tensor) -> Tensor:
         pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower returns tokens too
         return pooled
     x = tower.ln_pre(_patch_tokens(tower, pixels))
+    run = _block_runner(tower.transformer)
     *blocks, last = tower.transformer.resblocks
     for block in blocks:
-        x = run_block(block, x)
-    x = run_block(last, x, queries=1)
+        x = run(block, x)
+    x = run(last, x, queries=1)
     embedding: Tensor = tower.ln_post(x[:, 0]) @ tower.proj
     return embedding
 
@@ -41,8 +48,9 @@ def embed_tokens(model: Any, tokens: Tensor) -> Tensor:
         return features
     length = tokens.shape[1]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
+    run = _block_runner(model.transformer)
     for block in model.transformer.resblocks:
-        x = run_block(block, x, causal=True)
+        x = run(block, x, causal=True)
     x = text_global_pool(model.ln_final(x), tokens, model.text_pool_type, getattr(model, "text_eos_id", None))
     embedding: Tensor = x @ model.text_projection
     return embedding
@@ -67,6 +75,12 @@ def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:
     positions = tower.positional_embedding.to(x.dtype)
     class_token = (tower.class_embedding.to(x.dtype) + positions[:1]).expand(batch, -1, -1)
     return torch.cat([class_token, x + positions[1:]], dim=1)
+
+
+def _block_runner(transformer: Any) -> Callable[..., Tensor]:
+    """`run_block`; with checkpointing it keeps its input only, and runs once more in the backward pass."""
+    checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
+    return partial(checkpoint, run_block, use_reentrant=False) if checkpoints else run_block
 
 
 def run_block(block: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
@@ -95,12 +109,13 @@ def self_attention(
 
 def _is_plain_vit(tower: Any) -> bool:
     return bool(
-        type(tower) is VisionTransformer
+        _is_original(tower, VisionTransformer)
+        and _is_original(tower.conv1, nn.Conv2d)
         and tower.attn_pool is None
         and tower.pool_type == "tok"
         and not tower.output_tokens
         and tower.proj is not None
-        and isinstance(tower.patch_dropout, nn.Identity)
+        and _is_original(tower.patch_dropout, nn.Identity)
         and _has_plain_blocks(tower.transformer)
     )
 
@@ -108,6 +123,7 @@ def _is_plain_vit(tower: Any) -> bool:
 def _is_plain_text_tower(model: Any) -> bool:
     return bool(
         type(model) is CLIP
+        and "encode_text" not in model.__dict__
         and model.text_pool_type == "argmax"
         and isinstance(model.text_projection, nn.Parameter)
         and model.attn_mask is not None
@@ -117,7 +133,23 @@ def _is_plain_text_tower(model: Any) -> bool:
 
 def _has_plain_blocks(transformer: Any) -> bool:
     return bool(
-        type(transformer) is Transformer
-        and not transformer.grad_checkpointing
-        and all(type(block) is ResidualAttentionBlock for block in transformer.resblocks)
+        _is_original(transformer, Transformer)
+        and all(_is_original(b, ResidualAttentionBlock) and _is_plain_attention(b.attn) for b in transformer.resblocks)
     )
+
+
+def _is_plain_attention(attention: Any) -> bool:
+    return bool(
+        _is_original(attention, nn.MultiheadAttention)
+        and attention.in_proj_weight is not None
+        and attention.in_proj_bias is not None
+        and attention.bias_k is None
+        and not attention.add_zero_attn
+        and not attention.dropout
+    )
+
+
+def _is_original(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Is it of this very class (parametrised modules are not), with nothing hooked to it or put in its place?"""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return type(module) is kind and not any(hooks) and "forward" not in module.__dict__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import resource
 import subprocess
@@ -18,6 +19,7 @@ from tasso.data.images import Stream
 from tasso.errors import ConfigError, RunError
 from tasso.methods import Batch, Method
 from tasso.models.clip import Clip, check_finite
+from tasso.models.lora import LowRank
 from tasso.training.checkpoints import METHOD_PREFIX, check_tensors, copy_into_state, method_tensors, part
 from tasso.training.cuda_graphs import CapturedStep
 from tasso.training.optimizers import (
@@ -28,7 +30,7 @@ from tasso.training.optimizers import (
     optimizer_state,
 )
 
-MODEL, OPTIMIZER = "model/", "optimizer/"  # prefixes of tensors in a resume state
+MODEL, FACTORS, OPTIMIZER = "model/", "lora/", "optimizer/"  # prefixes of tensors in a resume state
 CAPTURE_DEVICES = ("cuda",)
 ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
@@ -45,6 +47,8 @@ class Plan:
     accumulate: int = 1
     cuda_graphs: bool = True
     optimizer: OptimizerName = "adamw"
+    lora_rank: int = 16
+    lora_alpha: float = 16.0
 
 
 def planned_steps(rule: StepRule, images: int, batch_size: int) -> int:
@@ -120,14 +124,20 @@ class Training:
         self.step = 0
         if method.state is not None:
             method.state.to(clip.device)
-        self.groups = method.groups()
-        self.trained = [p for group in self.groups for p in group.parameters.values()]
         clip.model.requires_grad_(False)
-        for group in self.groups:
-            for parameter in group.parameters.values():
-                parameter.requires_grad_(True)
+        tuned = clip.tuned_parameters(method.towers)
+        self.low_rank = LowRank(tuned if clip.tune == "lora" else {}, plan.lora_rank, plan.lora_alpha)
+        frozen = set(clip.parameters_of(method.towers).values()) - set(tuned.values())
+        self.groups = []
+        for group in method.groups():
+            if named := {name: p for name, p in group.parameters.items() if p not in frozen}:
+                self.groups.append(dataclasses.replace(group, parameters=self.low_rank.trained(named)))
+        self.trained = [p for group in self.groups for p in group.parameters.values()]
+        for parameter in self.trained:
+            parameter.requires_grad_(True)
         clip.visual.train()
-        allowed = plan.cuda_graphs and method.cuda_graphs and plan.optimizer in CAPTURABLE
+        # Checkpointed blocks keep the random state, which cannot be read while a step is captured.
+        allowed = plan.cuda_graphs and method.cuda_graphs and plan.optimizer in CAPTURABLE and not clip.checkpointing
         captures = allowed and clip.device.type in CAPTURE_DEVICES and clip.distributed.world_size == 1
         self.captured: CapturedStep | None = CapturedStep(self._compute) if captures else None
         settings = []
@@ -164,7 +174,7 @@ class Training:
         resting = self._set_learning_rates()
         terms = self.captured(batch, resting) if self.captured else self._compute(batch, resting)
         # Neither a captured step nor a fused optimiser counts its changes, and cached class embeddings go by them.
-        torch.autograd.graph.increment_version(self.trained)
+        torch.autograd.graph.increment_version([*self.trained, *self.low_rank.factors])
         self.method.after_step(self.step)
         self.step += 1
         return terms
@@ -185,8 +195,9 @@ class Training:
             if group.name in resting:  # its moments stay as they are, too
                 for parameter in group.parameters.values():
                     parameter.grad = None
-        for optimizer in self.optimizers:
-            optimizer.step()
+        with self.low_rank.updating():
+            for optimizer in self.optimizers:
+                optimizer.step()
         return totals
 
     def _set_learning_rates(self) -> frozenset[str]:
@@ -220,6 +231,7 @@ class Training:
             self.captured = None  # it refers to this object, and both would hold the optimiser's memory
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
+        self.low_rank.close()
         self.clip.model.requires_grad_(False)
         self.clip.model.eval()
 
@@ -227,7 +239,7 @@ class Training:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that has changed since the task began, including the random state."""
-        state = self._model_and_method()
+        state = self._model_and_method() | self._factors()
         for prefix, parameter in self._parameters():
             state |= {f"{prefix}{key}": value for key, value in optimizer_state(self.optimizers, parameter).items()}
         state["random/cpu"] = torch.get_rng_state()
@@ -241,6 +253,9 @@ class Training:
         self._check_state(state, where)
         self.clip.load_state(part(state, MODEL), where)
         copy_into_state(self.method, part(state, METHOD_PREFIX))
+        with torch.no_grad():
+            for name, factor in self._factors().items():
+                factor.copy_(state[name])
         for prefix, parameter in self._parameters():
             if accumulated := part(state, prefix):
                 load_optimizer_state(self.optimizers, parameter, accumulated)
@@ -251,7 +266,7 @@ class Training:
 
     def _check_state(self, state: Mapping[str, Tensor], where: str) -> None:
         """All that `load_state_dict` needs is there, has the right shape and is finite."""
-        expected = self._model_and_method()
+        expected = self._model_and_method() | self._factors()
         expected |= {"random/cpu": torch.get_rng_state(), "step": torch.tensor(0)}
         accumulated = expected_state(self.optimizers)
         for prefix, parameter in self._parameters():
@@ -265,6 +280,10 @@ class Training:
     def _model_and_method(self) -> dict[str, Tensor]:
         model = {f"{MODEL}{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
         return model | method_tensors(self.method)
+
+    def _factors(self) -> dict[str, Tensor]:
+        """Those of LoRA; without it there are none."""
+        return {f"{FACTORS}{name}": p.detach() for name, p in self.low_rank.trained(self.low_rank.weights).items()}
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Trainable parameters, each with the prefix of its optimiser state."""

@@ -27,6 +27,7 @@ from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
 from tasso.training.engine import Plan, Training, choose_device, choose_precision, planned_steps
 from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
+from tasso.training.memory import tell_memory
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
 from tasso.training.run_data import RunData, check_data, check_weights
@@ -144,6 +145,8 @@ class Learner:
         for earlier, path in recorded:
             check_weights(earlier, self.weights, self.clip.spec, path)
         self.clip.to(self.device, choose_precision(config.precision, self.device))
+        if config.teacher_precision != "auto":
+            self.clip.teacher_precision = choose_precision(config.teacher_precision, self.device)
         self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.data = RunData(config, self.sequence, self.clip.preprocess, self.device, distributed)
@@ -151,9 +154,14 @@ class Learner:
         self.contents = self.sequence.contents()
         for earlier, path in recorded:
             check_data(earlier, self.contents, path)
+        self.told_memory = False
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
+        if config.checkpoint_activations:
+            self.clip.checkpoint_activations()
+        self.clip.tune = config.tune
+        self.clip.tuned_parameters(method.towers)  # an error if there are none
         method.check(self.clip)
         method.attach(self.clip)
         method.begin_run(self._run_info())
@@ -249,6 +257,9 @@ class Learner:
             return restore_checkpoint(self.clip, self.method, self.folder, index, task)
         started = time.perf_counter()
         training = self.begin(index)
+        if not self.told_memory:
+            tell_memory(training)
+            self.told_memory = True
         loop = self.task_loop(training, index)
         loop.resume()
         preparing_seconds = round(time.perf_counter() - started, 3)
@@ -307,8 +318,9 @@ class Learner:
         c = self.config
         steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
         return Plan(
-            steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer
-        )
+            steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer,
+            c.lora_rank, c.lora_alpha,
+        )  # fmt: skip
 
     def _steps_before(self, index: int) -> int:
         """Optimiser steps of all tasks before this one."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tasso.config import RunConfig, absolute_paths, read_templates, unwrap
+from tasso.config import RunConfig, absolute_paths, read_templates, require, unwrap
 from tasso.data import BENCHMARKS, TASK_IMAGES
 from tasso.errors import ConfigError
 from tasso.methods import Method
@@ -25,6 +25,10 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
         raise ConfigError(
             f"accumulate: must be 1 with {method.name}, which compares the images of a batch with each other"
         )
+    if method.towers == "none":
+        own = f"with {method.name}, which trains modules of its own and no tower"
+        require(config, "tune", config.tune == "full", f"must be full {own}")
+        require(config, "checkpoint_activations", not config.checkpoint_activations, f"must be false {own}")
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     check_optimizer(config.optimizer, device)
@@ -71,6 +75,8 @@ def default_label(method: Method, config: RunConfig) -> str:
         for key, value in method.hyper_parameters().items()
         if value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
     ]
+    if config.tune != "full":
+        changed.append(f"tune {config.tune}")
     if config.protocol != "code":
         changed.append(f"protocol {config.protocol}")
     return method.title + (f" ({', '.join(changed)})" if changed else "")

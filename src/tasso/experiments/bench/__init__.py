@@ -1,4 +1,4 @@
-"""`tasso bench`: speed of training steps, evaluation, reading images, and a full run at the paper's sizes."""
+"""`tasso bench`: speed of training steps, evaluation, reading images, a full run at the paper's sizes; and memory."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -6,15 +6,17 @@ from typing import Any
 from tasso.experiments.bench.evaluation import bench_eval
 from tasso.experiments.bench.full_run import bench_run
 from tasso.experiments.bench.images import bench_images
+from tasso.experiments.bench.sizes import MODELS, bench_sizes
 from tasso.experiments.bench.step import bench_step
 
-__all__ = ["BENCHES", "bench_eval", "bench_images", "bench_run", "bench_step", "measure"]
+__all__ = ["BENCHES", "bench_eval", "bench_images", "bench_run", "bench_sizes", "bench_step", "measure"]
 
 BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "step": bench_step,
     "images": bench_images,
     "eval": bench_eval,
     "run": bench_run,
+    "sizes": bench_sizes,
 }
 MODEL = "ViT-B-16-quickgelu"
 # For two CPU cores and a minute: options of a run, and arguments of each bench.
@@ -24,6 +26,7 @@ QUICK_ARGS: dict[str, dict[str, int]] = {
     "eval": {"images": 128},
     "images": {"rounds": 2, "calls": 2, "images": 192, "batches": 2},
     "run": {"rounds": 3, "calls": 2, "images": 128},
+    "sizes": {"rounds": 2, "calls": 1},
 }
 
 
@@ -49,4 +52,5 @@ def measure(
         args["classes"] = classes
     if what in ("step", "run"):
         args |= dict.fromkeys(baselines, True)
-    return BENCHES[what]({**(QUICK if quick else {"model": MODEL}), **options}, **args)
+    model = ",".join(MODELS) if what == "sizes" else MODEL
+    return BENCHES[what]({**(QUICK if quick else {"model": model}), **options}, **args)

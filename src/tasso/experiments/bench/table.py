@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 NAMES = {
@@ -36,7 +37,17 @@ def show(result: dict[str, Any], indent: str = "") -> None:
         if isinstance(value, dict) and key in PARTS:
             print(f"{indent}{key.replace('_', ' ')}:")
             show(value, indent + "  ")
+        elif key == "rows":
+            print(*_lines(value), sep="\n")
         elif isinstance(value, dict):
             print(f"{indent}{key:<34} " + ", ".join(f"{k} {v}" for k, v in value.items() if v is not None))
         else:
             print(f"{indent}{NAMES.get(key, key.replace('_', ' ')):<34} {value}")
+
+
+def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A table of rows that may lack some of the columns."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [columns, *([str(row.get(key, "")) for key in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    return ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells)

@@ -1,0 +1,112 @@
+"""What training needs of a GPU's memory, told before the first step.
+
+Activations are not guessed: forward passes over one and two images say how many bytes an image keeps for the backward
+pass, whatever the architecture, the precision and the weights that are trained.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tasso.config import OptimizerName
+from tasso.methods.base import numel
+from tasso.models.clip import Clip, encode
+from tasso.models.towers import embed_images, embed_tokens
+from tasso.models.tuning import find_blocks
+from tasso.training.engine import Training
+
+log = logging.getLogger("tasso")
+
+STATE: dict[OptimizerName, int] = {"adamw": 2, "sgd": 1, "muon": 2}  # numbers per trained parameter, at most
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes.
+
+    Attributes:
+        held: the model, teachers and copies of weights, which are there before the first step.
+        trained: gradients and optimiser state.
+        activations: what a forward pass keeps for the backward pass.
+    """
+
+    held: int
+    trained: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.held + self.trained + self.activations
+
+
+def memory_needed(training: Training) -> Memory:
+    """What the steps of a task need, without the images kept in memory. Methods' own modules are not counted."""
+    clip, method, plan = training.clip, training.method, training.plan
+    size, images = clip.preprocess.size, training.images_per_step // plan.accumulate // clip.distributed.world_size
+    pixels = torch.zeros(2, 3, size, size, device=clip.device)
+    kept = _kept(clip, True, lambda n: encode(embed_images, clip.visual, pixels[:n], clip.precision), images)
+    if method.towers == "both":
+        texts, two = len(method.class_tokens), method.class_tokens[:1].repeat(2, 1)
+        kept += _kept(clip, False, lambda n: encode(embed_tokens, clip.model, two[:n], clip.precision), texts)
+    teachers = method.teacher_size(clip)
+    copies = method.cost(clip).training - teachers
+    of_a_teacher = (clip.teacher_precision or clip.precision).itemsize
+    return Memory(
+        held=4 * (numel(clip.model.parameters()) + copies) + of_a_teacher * teachers,
+        trained=4 * training.trainable_parameters * (1 + STATE[plan.optimizer]),
+        activations=kept,
+    )
+
+
+def tell_memory(training: Training) -> None:
+    """Log what is needed and what the GPU has, and warn if less is free."""
+    device = training.clip.device
+    if device.type != "cuda" or training.method.towers == "none":
+        return
+    needed = memory_needed(training)
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    log.info("needs about %.1f GiB; this GPU has %.1f", needed.total / GIB, total / GIB)
+    if needed.trained + needed.activations > free:
+        log.warning(
+            "the steps need about %.1f GiB more and %.1f are free. Less is needed with --tune lora, "
+            "--checkpoint-activations, --accumulate or a smaller --cache-gib",
+            (needed.trained + needed.activations) / GIB, free / GIB,
+        )  # fmt: skip
+
+
+def _kept(clip: Clip, is_visual: bool, forward: Callable[[int], Tensor], count: int) -> int:
+    """Bytes that a tower's forward pass over `count` samples keeps."""
+    clip.visual.eval()  # statistics of batch norm must not change
+    one, two = saved_bytes(clip.model, forward, 1), saved_bytes(clip.model, forward, 2)
+    kept = one + (count - 1) * (two - one)
+    if clip.checkpointing:  # one block at a time is computed again
+        blocks = sum(name.startswith("visual.") == is_visual for name in find_blocks(clip.model))
+        clip.checkpoint_activations(False)
+        one, two = saved_bytes(clip.model, forward, 1), saved_bytes(clip.model, forward, 2)
+        clip.checkpoint_activations()
+        kept += count * (two - one) // blocks
+    clip.visual.train()
+    return kept
+
+
+def saved_bytes(model: nn.Module, forward: Callable[[int], Tensor], count: int) -> int:
+    """Bytes that a forward pass over `count` samples keeps for its backward pass, beside the model itself."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = forward(count)  # while it is held, no memory is used twice
+    del output
+    return sum(size for place, size in sizes.items() if place not in own)
