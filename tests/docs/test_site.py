@@ -207,7 +207,10 @@ def reader(browser: Any, site: Path) -> Iterator[Reader]:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-@pytest.mark.parametrize("page", ["index.html", "methods/tasso.html", "methods/baselines.html", "api.html", "measured.html"])
+LOOKED_AT = ["index.html", "methods/tasso.html", "methods/baselines.html", "api.html", "measured.html"]
+
+
+@pytest.mark.parametrize("page", LOOKED_AT)
 def test_pages_load_only_files_and_log_no_errors(reader: Reader, page: str) -> None:
     reader.browser.execute_cdp_cmd("Network.enable", {})
     reader.browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["http://*", "https://*", "ws://*", "wss://*"]})
