@@ -47,6 +47,7 @@ FEWER = {"--shots": "2", "--sequences": "S1", "--seeds": "1102", "--set": "metho
 RUN = {**DATA, **MODEL, **LEARN, "--method.rank": "6"}
 SMALLER: dict[str, dict[str, str | None]] = {
     "run": RUN,
+    "tune": {**DATA, **FOLDER, **LEARN, "--method.rank": "6"},
     "eval": {**DATA, **MODEL},
     "eval RUN": {"--device": "cpu"},
     "extend": {"--device": "cpu"},
