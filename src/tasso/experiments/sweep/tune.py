@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from tasso.experiments.sweep.jobs import AXES
 from tasso.experiments.sweep.run_jobs import Execution, run_jobs
 from tasso.files import write_text
 from tasso.methods.defaults import with_defaults
+
+log = logging.getLogger("tasso")
 
 FIRST_TASKS = 2
 FACTORS = (0.1, 1 / 3, 1, 3, 10, 30)  # of the rate that the run would take
@@ -38,7 +41,9 @@ def tune(config: RunConfig) -> tuple[Choice, Path]:
     centre = float(with_defaults(config)[0].lr)
     ladder = [float(f"{centre * factor:.1e}") for factor in FACTORS]
     rates: Sequence[float] = ladder[BEGIN]
+    tasks = ", ".join(task_order(config)[:FIRST_TASKS])
     while True:
+        log.info("learning %s with rates %s", tasks, ", ".join(f"{rate:g}" for rate in rates))
         grid = for_choice(_grid(config, rates))
         summary = run_jobs(grid.jobs(), folder, Execution(device=config.device, keep="none"))
         if summary.stopped:
