@@ -206,7 +206,7 @@ def reader(browser: Any, site: Path) -> Iterator[Reader]:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-LOOKED_AT = ["index.html", "methods/tasso.html", "methods/baselines.html", "api.html", "measured.html"]
+LOOKED_AT = ["index.html", "methods/tasso.html", "methods/baselines.html", "guide/python.html", "measured.html"]
 
 
 @pytest.mark.parametrize("page", LOOKED_AT)
