@@ -27,7 +27,7 @@ from PIL import Image
 
 import replicas
 from conftest import few_images, write_data_set
-from fences import fenced
+from fences import code_in
 from own_images import write_folder
 from tasso.cli import main
 from tasso.data import atlas, drawn
@@ -47,6 +47,7 @@ FEWER = {"--shots": "2", "--sequences": "S1", "--seeds": "1102", "--set": "metho
 RUN = {**DATA, **MODEL, **LEARN, "--method.rank": "6"}
 SMALLER: dict[str, dict[str, str | None]] = {
     "run": RUN,
+    "tune": {**DATA, **FOLDER, **LEARN, "--method.rank": "6"},
     "eval": {**DATA, **MODEL},
     "eval RUN": {"--device": "cpu"},
     "extend": {"--device": "cpu"},
@@ -87,16 +88,10 @@ NOT_RUN: dict[str, tuple[str, bool]] = {
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Arguments of every line of the page's shell blocks. A Python block of a walk-through is a command, too."""
-    found = []
-    walk = page.name.startswith("walkthrough")
-    for language, text in fenced(page.read_text(encoding="utf-8"), "sh", "bash", "console", "python"):
-        if language == "python":
-            found += [["python", "-c", text]] if walk else []
-            continue
-        lines = text.replace("\\\n", " ").splitlines()
-        found += [args for line in lines if (args := shlex.split(line, comments=True))]
-    return found
+    """Arguments of every line of the page's shell blocks."""
+    blocks = code_in(page.read_text(encoding="utf-8"), "sh", "bash", "console")
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [args for line in lines if (args := shlex.split(line, comments=True))]
 
 
 def kind(args: Sequence[str]) -> str:
@@ -198,10 +193,7 @@ class Reader:
         if args[1:3] == ["data", "prepare"]:  # otherwise there is nothing to do
             shutil.rmtree("DATA")
             shutil.copytree(self.archives, "DATA")
-        if args[:2] == ["python", "-c"]:
-            with quiet():
-                exec(compile(args[2], where, "exec"), {})
-        elif args[0] == "python":
+        if args[0] == "python":
             run_script(args[1:])
         elif args[1] == "serve":
             visit(smaller(args[1:], self.tiny))

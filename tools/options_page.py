@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.cli.options import DEFAULT_METHOD, shown_default, unset_default
-from tasso.config import SCOPES, RunConfig, choices_of, options_of
+from tasso.config import SCOPES, RunConfig, alternatives, choices_of, options_of
 from tasso.methods import METHODS
 from tasso.methods.defaults import shown_defaults
 
@@ -132,12 +132,13 @@ def flag(name: str) -> str:
 
 def values(hint: Any, range: str) -> str:
     """Choices, or what kind of value, and its range."""
-    if choices := choices_of(hint):
-        return ", ".join(f"`{choice}`" for choice in choices)
-    kinds = [part for part in typing.get_args(hint) if part is not type(None)] or [hint]
-    origin = typing.get_origin(kinds[0]) or typing.get_origin(hint)
-    kind = "two numbers" if origin is tuple else KINDS[origin if origin is list else kinds[0]]
-    return f"{kind}, {range}" if range else kind
+    choices = ", ".join(f"`{choice}`" for choice in choices_of(hint))
+    kinds = [part for part in alternatives(hint) if part in KINDS or typing.get_origin(part) in (list, tuple)]
+    if not kinds:
+        return choices
+    origin = typing.get_origin(kinds[0])
+    kind = "two numbers" if origin is tuple else KINDS[origin or kinds[0]]
+    return ", ".join(filter(None, [kind, range, choices and f"or {choices}"]))
 
 
 def default_of(owner: type, field: dataclasses.Field[Any]) -> str:

@@ -1,6 +1,6 @@
 """Turn data sets of the authors' layout into folders as a user has them: `python tools/plain_folders.py DATA WHERE`.
 
-Makes the images of docs/walkthrough-own-images.md from mtil-mini. Of each data set there is a folder with a plain
+Makes the images of docs/guide/own-images.md from mtil-mini. Of each data set there is a folder with a plain
 name, in it one directory per class, and in that `0001.jpg` and so on. Nothing tells where the images are from or
 how they were divided: training and test images are shuffled together. Class names stay, because CLIP reads them.
 `new/` has one image of each data set that is in no folder, and `photos/` images without labels.

@@ -1,6 +1,6 @@
 """Run the commands of a page and record their output: `python tools/transcript.py PAGE FOLDER FILE`.
 
-The page's `sh` and `python` blocks are run from top to bottom in FOLDER, with standard output and standard error
+The page's `sh` blocks are run from top to bottom in FOLDER, with standard output and standard error
 together. `tasso serve` is interrupted once it has printed its address. The output is written to FILE, with paths
 relative to FOLDER; the pages under docs/ quote from it, and a test compares them.
 """
@@ -18,15 +18,10 @@ SERVE = "tasso serve"
 
 
 def commands(page: Path) -> list[str]:
-    """The commands of the page's shell blocks, continued lines joined; each Python block is one command."""
-    found = []
-    for language, text in re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
-        if language == "python":
-            found.append(f"python - <<'END'\n{text}END")
-        else:
-            lines = text.replace("\\\n", " ").splitlines()
-            found += [re.sub(r"  +", " ", line) for line in lines if line.strip() and not line.startswith("#")]
-    return found
+    """The commands of the page's shell blocks, continued lines joined."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [re.sub(r"  +", " ", line) for line in lines if line.strip() and not line.startswith("#")]
 
 
 def run(command: str, folder: Path) -> str:

@@ -24,7 +24,7 @@ CASES = [
     run("method", "a method that there is not", r"magic", "--method", "magic"),
     run("value-missing", "an option without its value", r"lr", "--lr"),
     run("lr-word", "a word as learning rate", r"lr.*fast", "--lr", "fast"),
-    run("lr-nan", "a learning rate that is no number", r"lr: expected a number, not 'nan'", "--lr", "nan"),
+    run("lr-nan", "a learning rate that is no number", r"lr: expected a number or auto, not 'nan'", "--lr", "nan"),
     run("lr-inf", "an infinite learning rate", r"lr: must be a finite number, not inf", "--lr", "inf"),
     run("lr-negative", "a negative learning rate", r"lr: must be positive, not -0\.1", "--lr=-0.1"),
     run("lr-zero", "a learning rate of 0", r"lr: must be positive, not 0", "--lr", "0"),

@@ -71,8 +71,8 @@ def test_help_shows_choices_defaults_and_groups(capsys: pytest.CaptureFixture[st
     for part in (
         "--method NAME finetune, gift,", "or package.module:Class [tasso]", "--method.rank N rank r",
             "[the same share of the model's width]",
-        "--precision {auto,float32,bfloat16}", "--lr X peak learning rate",
-            "within each task [0.0001 with small models such as nano, else 1e-05]", "--overwrite ",
+        "--precision {auto,float32,bfloat16}", "--lr RATE peak learning rate",
+            "[auto: 0.0001 with small models such as nano, else 1e-05]", "--overwrite ",
         "--no-check-counts do not refuse", "--method.no-fix-signs", "exact (paper)]", "--betas X,X", "[0.9,0.999]",
         "--tasks NAME=PLACE",
     ):  # fmt: skip
@@ -193,7 +193,7 @@ def test_values_have_the_types_that_are_declared() -> None:
     args = ["--rate", "1e-3", "--pair", "0.5,1", "--several", "a", "b", "--several", "c"]
     assert parser.parse(args) == {"rate": 1e-3, "pair": (0.5, 1.0), "several": [["a", "b"], ["c"]]}
     assert parser.parse(["--rate", "auto", "--pair", "[0.5, 1]"])["rate"] == "auto"
-    with pytest.raises(ConfigError, match="--rate: expected a number or one of auto, not 'nan'"):
+    with pytest.raises(ConfigError, match="--rate: expected a number or auto, not 'nan'"):
         parser.parse(["--rate", "nan"])
     with pytest.raises(ConfigError, match="--pair: expected 2 values, not '1'"):
         parser.parse(["--pair", "1"])

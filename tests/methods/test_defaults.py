@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from own_images import write_folder
-from tasso.cli import main
+from tasso.cli import main, parse_run_config
 from tasso.config import from_dict
+from tasso.errors import ConfigError
 from tasso.methods import METHODS
 from tasso.methods.defaults import with_defaults
 from tasso.training.resolve import resolve
@@ -19,7 +20,7 @@ from tasso.training.run_folder import RunFolder
 PAPER_MODELS = ("ViT-B-16-quickgelu", "ViT-L-14", "RN50")
 
 
-def defaults(**options: Any) -> tuple[float | None, float | None, dict[str, Any]]:
+def defaults(**options: Any) -> tuple[float | str, float | None, dict[str, Any]]:
     config, method = with_defaults(from_dict(options))
     return config.lr, config.weight_decay, method.hyper_parameters()
 
@@ -72,3 +73,13 @@ def test_own_folders_need_no_other_option(tmp_path: Path, caplog: pytest.LogCapt
     assert results is not None
     assert results["finished"]
     assert results["label"] == "TASSO", "defaults are not named"
+
+
+def test_auto_is_the_default_rate_and_null_means_the_same() -> None:
+    for config in (from_dict({}), from_dict({"lr": "auto"}), from_dict({"lr": None})):
+        assert config.lr == "auto"
+        assert config.to_dict()["lr"] == "auto"
+        assert with_defaults(config)[0].lr == 1e-4
+    assert parse_run_config("tasso run", ["--lr", "auto"]).lr == "auto"
+    with pytest.raises(ConfigError, match="expected a number or auto, not 'quick'"):
+        parse_run_config("tasso run", ["--lr", "quick"])

@@ -181,6 +181,14 @@ def test_entry_points_are_names_like_others(site: Path) -> None:
         build_method({"name": "shrink", "speed": 1})
 
 
+def test_packages_are_looked_through_once(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("tasso.methods.registry.entry_points", lambda group: looked.append(group) or ())
+    for name in ("tasso", "snd", "tasso"):
+        find_method(name)
+    assert looked == ["tasso.methods"]
+
+
 def test_a_reference_is_a_name(site: Path) -> None:
     install(site, {})
     method = build_method({"name": "shrink_plugin.methods:Shrink"})

@@ -42,7 +42,7 @@ def run_folder(tiny_model: str, mini_root: Path, tmp_path_factory: pytest.TempPa
     run = tasso.learn(
         benchmark="mtil-mini", data_root=str(mini_root), check_counts=False, model=tiny_model,
         sequence="dtd,eurosat,actions", steps=2, batch_size=8, reference_batch_size=8, lr=1e-2,
-        method={"name": "tasso", "rank": 6}, device="cpu", out=str(out),
+        method={"name": "tasso-both", "rank": 6}, device="cpu", out=str(out),
     )  # fmt: skip
     run.folder.checkpoint_file(1, "eurosat").unlink()
     return out
@@ -148,6 +148,13 @@ def test_command_serves_until_it_is_stopped(run_folder: Path) -> None:
         assert process.wait() == 0
     assert "Traceback" not in stderr
     assert "goes on from what is saved" not in stderr
+
+
+def test_the_address_on_all_interfaces_names_the_machine() -> None:
+    for host in ("0.0.0.0", "127.0.0.1"):
+        with listen(host, 0) as (address, _):
+            name = socket.gethostname() if host == "0.0.0.0" else host
+            assert address.startswith(f"http://{name}:")
 
 
 def test_bad_options_are_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

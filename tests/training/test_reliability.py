@@ -1,4 +1,4 @@
-"""The promises of docs/reliability.md: full disks, two processes, losses that are not finite, exit codes."""
+"""The promises of docs/design.md: full disks, two processes, losses that are not finite, exit codes."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_a_far_too_large_learning_rate_ends_with_a_message(well: Path, tmp_path:
 
 def test_every_test_that_the_page_names_exists() -> None:
     root = Path(__file__).parents[2]
-    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs/reliability.md").read_text(encoding="utf-8"))
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs/design.md").read_text(encoding="utf-8"))
     assert len(named) > 10
     for file, name in named:
         assert f"def {name or 'test_'}" in (root / file).read_text(encoding="utf-8"), f"{file}::{name}"

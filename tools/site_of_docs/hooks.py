@@ -38,6 +38,7 @@ WHOLE, RENAMED = "index.html", "page.html"
 
 FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
 LINK = re.compile(r"\[(?P<words>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+LISTED = "<!-- reports -->"  # becomes a line of links
 MARKER = re.compile(r"^<!-- .*? -->$", re.M)
 # A list or table right below a line of text: GitHub starts it there, Python-Markdown needs an empty line.
 CROWDED = re.compile(r"^(?![-*|>#\s]|\d+\. )(.+\n)(?=[-*] |1\. |\|)", re.M)
@@ -80,6 +81,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Links that lead to where the site has the page; code is left alone."""
     docs = Path(config.docs_dir)
     source = Path(page.file.abs_src_path or docs)
+    if LISTED in markdown:
+        reports = [file.src_uri for file in files if re.fullmatch(r"results/[^/]+/index\.md", file.src_uri)]
+        links = " · ".join(f"[{Path(uri).parent.name}]({os.path.relpath(uri, 'results')})" for uri in reports)
+        markdown = markdown.replace(LISTED, f"**Reports: {links}.**\n")
     parts = FENCED.split(markdown)
     parts[::2] = [with_site_links(spaced(part), source, page.file.src_uri, docs) for part in parts[::2]]
     return "".join(parts)

@@ -21,6 +21,7 @@ GROUPS: dict[str, dict[str, tuple[Command, str]]] = {
     "learn": {
         "demo": (research.demo, "the whole idea in three minutes: fine-tuning and TASSO side by side on drawn tasks"),
         "run": (run.run, "learn a sequence of tasks, evaluate after each, save, resume"),
+        "tune": (run.tune, "choose the learning rate of a run on validation images of its first tasks"),
         "extend": (run.extend, "learn more tasks after those of a finished run, in a folder of its own"),
         "methods": (run.methods, "the methods: what they train, what they need, what they were verified against"),
     },

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tasso.cli.parser import Parser
-from tasso.config import SCOPES, RunConfig, from_dict, options_of
+from tasso.config import AUTO, SCOPES, RunConfig, from_dict, options_of
 from tasso.errors import ConfigError
 from tasso.files import read_yaml
 
@@ -67,6 +67,7 @@ def add_options(
         if field.name in names:
             option = options[field.name]
             shown = str(defaults.get(field.name, "")) or unset_default(owner, field) or shown_default(field.default)
+            shown = f"{AUTO}: {shown}" if field.default == AUTO != shown else shown
             parser.option(
                 f"--{prefix}{field.name.replace('_', '-')}", hints[field.name], option.help, shown=shown,
                 metavar=option.metavar, group=group,
@@ -104,11 +105,11 @@ def given_options(values: Mapping[str, Any], command: str) -> dict[str, Any]:
     return {key: values[key] for key in options_of(RunConfig, command=command) if values.get(key) is not None}
 
 
-def parse_run_config(program: str, args: list[str]) -> RunConfig:
+def parse_run_config(program: str, args: list[str], does: str = "Learn a sequence of tasks.") -> RunConfig:
     """A RunConfig from the command line and the YAML files it names; unknown and ill-typed keys are errors.
 
     Files and method are looked up first: files come before all other arguments, wherever they stand, and the method's
-    hyper-parameters are options too, with their types and help.
+    hyper-parameters are options too, with their types and help. `does` is what the program does, for its help.
     """
     from tasso.methods import find_method
     from tasso.methods.defaults import shown_defaults
@@ -122,7 +123,7 @@ def parse_run_config(program: str, args: list[str]) -> RunConfig:
     name = found["method"] or merged.get("method", {}).get("name") or DEFAULT_METHOD
     cls = find_method(name)
 
-    parser = Parser(program, "Learn a sequence of tasks. Every option may also stand in a YAML file (--config).")
+    parser = Parser(program, f"{does} Every option may also stand in a YAML file (--config).")
     _add_config_and_method(parser)
     shown = shown_defaults(cls)
     add_run_options(parser, "run", shown)

@@ -1,4 +1,4 @@
-"""Commands for one run: run, extend, eval, metrics, methods."""
+"""Commands for one run: run, tune, extend, eval, metrics, methods."""
 
 from __future__ import annotations
 
@@ -21,6 +21,22 @@ def run(args: list[str]) -> None:
     config = parse_run_config("tasso run", args)
     learn(config)
     _print_run(config.out)
+
+
+def tune(args: list[str]) -> None:
+    """tasso tune"""
+    from tasso.experiments.sweep import tune
+    from tasso.report import print_table
+    from tasso.report.choice import tried_table
+
+    does = (
+        "Choose the learning rate of `tasso run` with the same options: a few short runs over its first "
+        f"{tune.FIRST_TASKS} tasks, judged on validation images; test images are not read."
+    )
+    choice, file = tune.tune(parse_run_config("tasso tune", args, does))
+    print_table(tried_table(choice, tune.BY))
+    print(f"config: {file}")
+    log.info("next: tasso run --config %s", file)
 
 
 def extend(args: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Options: how they are declared (`fields`), those of a run (`run`), and how own tasks are written (`task_specs`)."""
 
 from tasso.config.fields import (
+    AUTO,
     SCOPES,
     Option,
     Scope,
@@ -30,6 +31,7 @@ from tasso.config.run import (
 )
 
 __all__ = [
+    "AUTO",
     "METHOD",
     "OWN",
     "PROTOCOLS",

@@ -16,6 +16,7 @@ from tasso.errors import ConfigError
 
 Scope = Literal["data", "model", "method", "optimisation", "machine", "output"]
 SCOPES: tuple[Scope, ...] = typing.get_args(Scope)
+AUTO = "auto"  # the value of an option that the run decides itself
 WHOLE_NUMBERS = 2**31  # every whole number is below this, unless its option says otherwise
 
 
@@ -139,8 +140,10 @@ def require(owner: Any, key: str, holds: bool, rule: str) -> None:
 
 
 def coerce(value: Any, hint: Any) -> Any:
-    """YAML has no paths, no tuples, and reads 1e-4 as text."""
+    """YAML has no paths, no tuples, and reads 1e-4 as text. Its null is `auto`, where an option has that."""
     choices = alternatives(hint)
+    if value is None and AUTO in choices_of(hint):
+        return AUTO
     if isinstance(value, str) and Path in choices:
         return Path(value)
     for choice in choices:
@@ -233,7 +236,7 @@ def _describe(hint: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_describe(argument) for argument in arguments)
     if origin is Literal:
-        return "one of " + ", ".join(map(str, arguments))
+        return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))
     if origin is tuple:
         return f"{len(arguments)} values"
     return NAMES.get(origin or hint, str(hint))

@@ -47,16 +47,21 @@ class RunOptions(TypedDict, total=False):
     batch_size: int
     reference_batch_size: int
     accumulate: int
-    lr: float | None
+    lr: float | Literal["auto"]
     weight_decay: float | None
     optimizer: OptimizerName
+    tune: str
+    lora_rank: int
+    lora_alpha: float
     betas: tuple[float, float]
     warmup: int
     seed: int
     device: str
     precision: Literal["auto", "float32", "bfloat16"]
+    teacher_precision: Literal["auto", "bfloat16"]
     compile: Literal["auto", "on", "off"]
     cuda_graphs: bool
+    checkpoint_activations: bool
     eval_batch_size: int
     workers: int
     cache_gib: float

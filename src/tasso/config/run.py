@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tasso.config.fields import check_options, coerce, option, require
+from tasso.config.fields import AUTO, check_options, coerce, option, require
 from tasso.config.task_specs import parse_tasks
 from tasso.errors import ConfigError, unknown_key
 
@@ -41,7 +41,7 @@ SEED = 2**48  # seeds are multiplied and handed to torch, which takes 64 bits
 
 @dataclass(kw_only=True)
 class RunConfig:
-    """One method on one sequence with one seed. `None` means: as the protocol, the method or the data say."""
+    """One method on one sequence with one seed. `None` and `auto` mean: as protocol, method, data or machine say."""
 
     # fmt: off
     benchmark: str = option(
@@ -160,9 +160,9 @@ class RunConfig:
         "the images of a batch with each other",
         1, scope="optimisation", ge=1, commands=RUNS,
     )
-    lr: float | None = option(
-        "peak learning rate; falls to 0 along a cosine within each task",
-        None, unset="the method's for models of this size", scope="optimisation", gt=0, commands=RUNS,
+    lr: float | Literal["auto"] = option(
+        "peak learning rate; falls to 0 along a cosine within each task; auto: the method's for models of this size",
+        "auto", metavar="RATE", scope="optimisation", gt=0, commands=RUNS,
     )
     weight_decay: float | None = option(
         "weight decay, on every trained parameter",
@@ -274,7 +274,7 @@ class RunConfig:
     def resolved(self, method_defaults: Mapping[str, Any]) -> RunConfig:
         """The same run with nothing left open: protocol first, then the method's own defaults."""
         filled = {**method_defaults, **PROTOCOLS[self.protocol]}
-        open_keys = {key: value for key, value in filled.items() if getattr(self, key) is None}
+        open_keys = {key: value for key, value in filled.items() if getattr(self, key) in (None, AUTO)}
         return dataclasses.replace(self, **open_keys)
 
     def to_dict(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def rate_in_words(config: RunConfig, method: Method) -> str:
     """The learning rate of a run that names none, and where it is from; the configuration is resolved."""
     chosen = "lr" in options_for(method.name, embedding_width(config.model))
     source = "chosen for nano and other small models" if chosen else "its own"
-    return f"learning rate {config.lr:g}: {method.name}'s, {source}; --lr changes it"
+    return f"learning rate {float(config.lr):g}: {method.name}'s, {source}; --lr changes it"
 
 
 @cache

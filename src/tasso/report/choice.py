@@ -22,24 +22,35 @@ def choice_table(chosen: Sequence[Choice], by: By) -> Table:
     rows = []
     for choice in chosen:
         best, failed = choice.best, sum(one.mean is None for one in choice.tried)
-        remarks = [f"{key} at the end of the values tried" for key in choice.at_end]
+        remarks = [_beyond(key) for key in choice.at_end]
         remarks += [f"{failed} of {count_of(len(choice.tried), 'combination')} not finished"] if failed else []
         options = [Cell(_text(best.options[key]) if best and key in best.options else None) for key in keys]
         measured = (Cell(best.mean), Cell(len(best.accuracies), digits=0)) if best else (Cell(None), Cell(None))
         rows.append(Row((Cell(choice.method), *options, *measured, Cell("; ".join(remarks))), label=choice.method))
-    name = "Mean of MTIL and MCIL" if by == "mean" else SETTING_NAMES[by]
     return Table(
         "Chosen on validation images",
         (
             Column("Method", numeric=False),
             *(Column(key, numeric=False) for key in keys),
-            Column(f"{name} accuracy", "up"),
+            _accuracy(by),
             Column("Runs"),
             Column("Remark", numeric=False),
         ),
         tuple(rows),
         ("Accuracy in percent on validation images: the mean over sequences and seeds.",),
     )
+
+
+def tried_table(choice: Choice, by: By) -> Table:
+    """One row per combination of options that was tried with one method."""
+    rows = []
+    for one in choice.tried:
+        remark = "chosen" if one is choice.best else "" if one.mean is not None else "not finished"
+        options = (Cell(_text(value)) for value in one.options.values())
+        rows.append(Row((*options, Cell(one.mean), Cell(remark))))
+    columns = (*(Column(key, numeric=False) for key in choice.tried[0].options), _accuracy(by))
+    notes = ("Accuracy in percent on validation images.", *(_beyond(key) for key in choice.at_end))
+    return Table(f"Tried with {choice.method}", (*columns, Column("Remark", numeric=False)), tuple(rows), notes)
 
 
 def tried_runs(jobs: Iterable[Job], varied: Sequence[str], folder: Path) -> pd.DataFrame:
@@ -60,6 +71,14 @@ def tried_runs(jobs: Iterable[Job], varied: Sequence[str], folder: Path) -> pd.D
     settings = [metrics(frame, setting).add_prefix(f"{setting}_") for setting in SETTINGS]
     found = runs.join([pd.DataFrame.from_dict(options, orient="index"), *settings])
     return found.sort_values(["method", *varied], kind="stable")
+
+
+def _accuracy(by: By) -> Column:
+    return Column(f"{'Mean of MTIL and MCIL' if by == 'mean' else SETTING_NAMES[by]} accuracy", "up")
+
+
+def _beyond(key: str) -> str:
+    return f"{key} at the end of the values tried"
 
 
 def _text(value: Any) -> str:

@@ -19,13 +19,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tasso.data.images.files import read_upload
 from tasso.errors import ConfigError, DataError, TassoError
 from tasso.evaluation.predict import Candidates
+from tasso.serve.listen import ALL_INTERFACES
 from tasso.serve.models import Models
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/icon.svg": "icon.svg"}
 MAX_PIXELS = 100_000_000
 MAX_CLASSES, MAX_TOP = 1000, 50
-ALL_INTERFACES = ("0.0.0.0", "::")
 
 # The page loads everything from this server, and other pages may not embed it.
 HEADERS = {

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from tasso.errors import ConfigError
 
+ALL_INTERFACES = ("0.0.0.0", "::")
 MAX_CONCURRENT = 16  # requests; each may hold a whole upload in memory
 
 
@@ -23,7 +24,7 @@ def listen(host: str, port: int) -> Iterator[tuple[str, Callable[[ASGIApp], None
     except (OSError, OverflowError) as error:
         raise ConfigError(f"serve: cannot listen at {host}, port {port}: {error}. Try another --port, or 0") from None
     with bound:
-        name = f"[{host}]" if ":" in host else host
+        name = socket.gethostname() if host in ALL_INTERFACES else f"[{host}]" if ":" in host else host
         yield f"http://{name}:{bound.getsockname()[1]}/", lambda app: _run(server_for(app), bound)
 
 

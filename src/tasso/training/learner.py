@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tasso.config import RunConfig, read_templates, unwrap
+from tasso.config import AUTO, RunConfig, read_templates, unwrap
 from tasso.data import Task, TaskSequence, load_sequence
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init_distributed
 from tasso.errors import ConfigError
@@ -50,7 +50,7 @@ def learn(config: RunConfig) -> dict[str, Any]:
     resolved, method = resolve(config)
 
     def begin(learner: Learner) -> None:
-        if config.lr is None:
+        if config.lr == AUTO:
             log.info("%s", rate_in_words(resolved, method))
         if config.steps is None and config.step_rule is None and resolved.step_rule == "quick":
             log.info("few steps, as on a CPU; more learn more: --steps N, or --step-rule code")
@@ -318,7 +318,7 @@ class Learner:
         c = self.config
         steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
         return Plan(
-            steps, unwrap(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer,
+            steps, float(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer,
             c.lora_rank, c.lora_alpha,
         )  # fmt: skip
 

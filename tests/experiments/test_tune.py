@@ -1,0 +1,73 @@
+"""`tasso tune`: a learning rate chosen on validation images of the first tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from own_images import write_folder
+from tasso.cli import main
+from tasso.config import from_dict
+from tasso.experiments.sweep.choose import Choice, Tried
+from tasso.experiments.sweep.tune import widened
+from tasso.report.choice import tried_table
+from tasso.report.formats import to_text
+from tasso.training.run_folder import RunFolder
+
+LADDER = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3]
+
+
+def test_rates_are_added_while_the_best_is_at_an_end() -> None:
+    assert widened(LADDER[1:4], 1e-4, LADDER) == LADDER[1:4]
+    assert widened(LADDER[1:4], 3e-4, LADDER) == LADDER[1:5]
+    assert widened(LADDER[1:4], 3e-5, LADDER) == LADDER[0:4]
+    assert widened(LADDER, 1e-3, LADDER) == widened(LADDER, 1e-5, LADDER) == LADDER, "nothing lies beyond"
+
+
+def test_the_table_shows_every_rate() -> None:
+    tried = [Tried({"lr": lr}, [accuracy]) for lr, accuracy in ((1e-5, 40.0), (1e-4, 50.0), (1e-3, None))]
+    text = to_text(tried_table(Choice("tasso", tried), "mean"))
+    rows = [line.split() for line in text.splitlines()]
+    assert ["1e-05", "40.00"] in rows
+    assert ["0.0001", "50.00", "chosen"] in rows
+    assert ["0.001", "–", "not", "finished"] in rows
+
+
+@pytest.mark.slow
+def test_from_tuning_to_the_run(
+    tmp_path: Path, tiny_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("pets", "land", "food")
+    for name in names:
+        write_folder(tmp_path / name, name, splits=("train", "test"))
+    tests = [file for name in names for file in (tmp_path / name / "test").rglob("*.png")]
+    kept = {file: file.read_bytes() for file in tests}
+    for file in tests:
+        file.write_bytes(b"not an image")
+    options = ["--tasks", *(f"{name}=./{name}" for name in names), "--model", tiny_model, "--steps", "2"]
+    options += ["--batch-size", "4", "--reference-batch-size", "4", "--reference-images", "8", "--device", "cpu"]
+    main(["tune", *options, "--method.rank", "6", "--out", "runs/mine"])
+    said = capsys.readouterr().out
+    tried = [RunFolder(file.parent) for file in Path("runs/mine-tune").glob("tasso-*/results.json")]
+    rates = {float(run.read_config().lr) for run in tried}
+    assert rates >= {3.3e-5, 1e-4, 3e-4}
+    for run in tried:
+        results = run.read_results()
+        assert results is not None
+        assert (results["split"], results["tasks"]) == ("val", ["pets", "land"]), "the first tasks, no test images"
+        assert f"{float(run.read_config().lr):g}" in said
+    assert "config: runs/mine-tune/tuned.yaml" in said
+    tuned = yaml.safe_load(Path("runs/mine-tune/tuned.yaml").read_text())
+    assert tuned["lr"] in rates
+    assert from_dict(tuned).method == {"name": "tasso", "rank": 6}
+    for file, content in kept.items():
+        file.write_bytes(content)
+    monkeypatch.chdir(tmp_path / "runs")  # paths in the file are absolute, all but that of the run
+    main(["run", "--config", "mine-tune/tuned.yaml", "--out", "mine"])
+    results = json.loads(Path("mine/results.json").read_text())
+    assert (results["split"], results["tasks"]) == ("test", list(names))
+    assert RunFolder(Path("mine")).read_config().lr == tuned["lr"]
