@@ -20,7 +20,7 @@ from fences import code_in
 from tasso.cli import main, parse_run_config
 from tasso.config import PROTOCOLS, RunConfig, from_dict
 from tasso.data import BENCHMARKS, drawn
-from tasso.data.catalogue import MTIL_DATA_SETS
+from tasso.data.benchmarks import MTIL_DATA_SETS
 from tasso.methods import METHODS
 from tasso.methods.tasso import Tasso
 from tasso.training.engine import planned_steps

@@ -78,6 +78,12 @@ class ImageSet:
     keys: tuple[str, ...]
     labels: npt.NDArray[np.int64]
 
+    @staticmethod
+    def of(source: Source, pairs: Sequence[tuple[str, int]]) -> ImageSet:
+        """From keys and labels in pairs."""
+        labels = np.asarray([label for _, label in pairs], dtype=np.int64)
+        return ImageSet(source, tuple(key for key, _ in pairs), labels)
+
     def __len__(self) -> int:
         return len(self.keys)
 

@@ -62,8 +62,9 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, dict[str, float] | None]:
-        """Metrics by setting ("mtil", "mcil"); None while the run is unfinished."""
-        return {setting: self.results[setting]["metrics"] for setting in ("mtil", "mcil")}
+        """Metrics by setting ("mtil", "mcil" and, where it was scored, "seen"); None while the run is unfinished."""
+        settings = [setting for setting in ("mtil", "mcil", "seen") if setting in self.results]
+        return {setting: self.results[setting]["metrics"] for setting in settings}
 
     @property
     def tasks(self) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
-from tasso.data.catalogue import DataSet, data_root, subset
+from tasso.data.benchmarks import DataSet
+from tasso.data.catalogue import data_root, subset
 from tasso.data.images import thread_pool
 from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.fingerprint import ZeroShot, differences
@@ -72,7 +73,8 @@ def check(
                 _read(report, getattr(task, split), f"{name} {split}", pool, cache)
         return report
 
-    reports = [check_data_set(name) for name in order(benchmark.tasks, config.sequence, config.limit_tasks)]
+    names = order(benchmark.tasks, config.sequence, config.limit_tasks, benchmark.sequences)
+    reports = [check_data_set(name) for name in names]
     reference, images = _check_reference(benchmark, root, config)
     if not quick and images is not None:
         _read(reference, images, "reference images", pool, cache)
