@@ -126,6 +126,9 @@ LISTS = {
 }
 
 CASES = [
+    Bad("own/case", "classes of two tasks that differ only in case", (*OWN, "--tasks", "birds=birds", "night=night"),
+        r"tasks 'birds' and 'night': the classes 'jay' and 'Jay' differ only in case",
+        lambda p: write_images(p / "night", ("Jay", "owl")), ("model", "birds")),
     task("nowhere", "a folder that is not there", gone, "no such file or folder"),
     task("empty", "an empty folder", emptied, "no images here"),
     task("one-class", "a single class", one_class, "only one class"),

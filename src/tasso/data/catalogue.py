@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,8 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
             if not len(images):
                 raise DataError(f"task {task.name!r} has no {split} images")
             check_files(images, f"task {task.name!r}, {split}")
+    if config.merges_names:
+        _check_shared_names(tasks)
     sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
@@ -52,6 +54,25 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
     reference = subset(reference, config)
     check_files(reference, "reference images")
     return dataclasses.replace(sequence, reference=reference, reference_names=class_names)
+
+
+def _check_shared_names(tasks: Sequence[Task]) -> None:
+    """Say which tasks share classes, which are scored as one; refuse names that differ only in case."""
+    first: dict[str, tuple[str, Task]] = {}
+    shared: dict[str, Counter[str]] = {}
+    for task in tasks:
+        for name in task.class_names:
+            other, where = first.setdefault(name.casefold(), (name, task))
+            if other != name:
+                raise DataError(
+                    f"tasks {where.name!r} and {task.name!r}: the classes {other!r} and {name!r} differ only in case. "
+                    "If they are one class, give them one name in a names file; if not, use --same-names apart"
+                )
+            if where is not task:
+                shared.setdefault(where.name, Counter())[task.name] += 1
+    for earlier, others in shared.items():
+        counts = ", ".join(f"{name} ({count})" for name, count in others.items())
+        log.info("%s shares classes with %s: each is scored as one class, whatever task it is from", earlier, counts)
 
 
 def with_benchmark_options(config: RunConfig) -> RunConfig:

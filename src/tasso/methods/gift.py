@@ -114,8 +114,8 @@ class Gift(LogitDistillation):
     def _request(self, run: RunInfo, index: int) -> Request:
         """Images for task `index`: of classes learned before it and of those of the reference set."""
         pool = prompts(run.reference_names, run.templates[:1])
-        for task in run.tasks[:index]:
-            pool += prompts(task.class_names, task.prompts(run.templates)[:1])
+        learned = [prompts(task.class_names, task.prompts(run.templates)[:1]) for task in run.tasks[:index]]
+        pool += dict.fromkeys(prompt for some in learned for prompt in some)  # tasks may share classes
         if not pool:
             raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
         draws = np.random.default_rng((run.seed, index)).integers(len(pool), size=self.images)

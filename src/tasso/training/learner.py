@@ -153,7 +153,7 @@ class Learner:
             check_data(earlier, self.contents, path)
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         if config.tasks:
-            warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
+            warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates, config.merges_names)
         method.check(self.clip)
         method.attach(self.clip)
         method.begin_run(self._run_info())
