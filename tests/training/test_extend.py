@@ -300,5 +300,5 @@ def test_classes_that_the_run_has_already_are_named(
     main(["extend", str(two), "--tasks", f"dogs={tmp_path / 'more'}", "--out", str(tmp_path / "three")])
     messages = " ".join(caplog.messages)
     assert "pets shares classes with dogs (3): each is scored as one class" in messages
-    assert "pairs of classes" not in messages
+    assert "have the same name" not in messages
     assert "MCIL on own" in capsys.readouterr().out
