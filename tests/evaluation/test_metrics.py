@@ -123,3 +123,13 @@ def test_class_incremental_metrics_count_images_not_steps() -> None:
     assert found["seen_average"] == 50.0  # (80 + 60) / 2 of the first task, 30 of the second
     assert not {"incremental_average", "seen_average"} & metrics([50.0, 50.0], matrix).keys()
     assert step_accuracies([[None, None], [60.0, 30.0]], [3, 1]) == [None, 52.5]
+
+
+def test_transfer_average_and_last_are_zscls_to_the_printed_digit() -> None:
+    """The authors' matrices of seven methods in order I of the eleven tasks."""
+    document = json.loads((Path(__file__).parents[1] / "golden" / "zscl_mtil11.json").read_text())
+    assert len(document["methods"]) == 7
+    for name, method in document["methods"].items():
+        found = metrics(document["zero_shot"], method["matrix"])
+        for key, printed in method["published"].items():
+            assert found[key.lower()] == pytest.approx(printed, abs=0.0501), (name, key)

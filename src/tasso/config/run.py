@@ -44,7 +44,7 @@ class RunConfig:
 
     # fmt: off
     benchmark: str = option(
-        "benchmark from the catalogue: mtil, mtil-mini or atlas; with tasks: their name in tables",
+        "benchmark from the catalogue, such as atlas, mtil or mtil-11; with tasks: their name in tables",
         "atlas", metavar="NAME", scope="data", commands=f"{RUNS} {EVAL} pack",
     )
     tasks: list[Any] | None = option(
@@ -58,7 +58,7 @@ class RunConfig:
         None, scope="data", identity=False, content=True, commands=f"{RUNS} {EVAL} pack extend",
     )
     sequence: str = option(
-        "S1 … S8, or task names in order, separated by commas",
+        "S1 … S8, another order that the benchmark names, or task names in order, separated by commas",
         "S1", metavar="TASK,TASK", scope="data", commands=f"run {EVAL} pack",
     )
     limit_tasks: int | None = option(
@@ -66,7 +66,7 @@ class RunConfig:
         None, unset="all", scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
     )
     split_classes: str | None = option(
-        "learn each task in steps of N classes, or of FIRST+N: 10, or 50+10 (class-incremental)",
+        "learn each task in steps of N classes, or of FIRST+N: 10, or 50+10 (class-incremental); all: in one step",
         None, unset="each task is one step", metavar="N", scope="data", commands="run sweep eval merge pack",
     )
     class_order: str | None = option(
@@ -265,7 +265,7 @@ class RunConfig:
     @property
     def scores_seen(self) -> bool:
         """Are images scored against the classes learned so far, too?"""
-        return self.score_seen or self.split_classes is not None
+        return self.score_seen or self.split_classes not in (None, "all")
 
     @property
     def merges_names(self) -> bool:

@@ -62,7 +62,7 @@ def without_folders(places: Sequence[TaskSpec]) -> list[TaskSpec]:
 
 def names_catalogue(source: str) -> bool:
     """Is this a task of the catalogue (`atlas:food`), not a path?"""
-    return bool(re.fullmatch(r"[a-z][a-z-]+:[\w.-]+", source)) and not source.startswith(HUB)
+    return bool(re.fullmatch(r"[a-z][a-z\d-]+:[\w.-]+", source)) and not source.startswith(HUB)
 
 
 def _parsed(value: Any, base: Path) -> list[TaskSpec]:

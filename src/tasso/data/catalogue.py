@@ -17,7 +17,7 @@ from tasso.data.benchmarks import ATLAS, BENCHMARKS, Benchmark
 from tasso.data.benchmarks.base import Reference
 from tasso.data.readers import few_shot, find_all_images, hold_back, load_own
 from tasso.data.sequences import order
-from tasso.data.steps import class_order_text, named_classes, parse_split, split_task
+from tasso.data.steps import WHOLE, class_order_text, named_classes, parse_split, split_task
 from tasso.data.task import AsStored, ImageSet, Stamped, Task, TaskSequence
 from tasso.errors import ConfigError, DataError, no_such
 
@@ -131,7 +131,8 @@ def task_order(config: RunConfig) -> list[str]:
     config = with_benchmark_options(config)
     limit = None if config.split_classes else config.limit_tasks
     if config.split_classes:
-        parse_split(config.split_classes)
+        if config.split_classes != WHOLE:
+            parse_split(config.split_classes)
     elif config.class_order:
         raise ConfigError("class_order: needs --split-classes, the number of classes per step")
     if config.tasks:
@@ -140,9 +141,13 @@ def task_order(config: RunConfig) -> list[str]:
                 f"benchmark: {config.benchmark} has tasks of its own. Leave it out, or give yours another name; single "
                 f"tasks of it may be among yours, as in --tasks NAME={config.benchmark}:TASK"
             )
-        for source in (spec["from"] for spec in config.tasks):
-            if names_catalogue(source):
-                _catalogue_task(source, config)
+        sources = [spec["from"] for spec in config.tasks if names_catalogue(spec["from"])]
+        protocols = {_catalogue_task(source, config)[0].protocol: source for source in sources}
+        if len(two := [source for protocol, source in protocols.items() if protocol]) > 1:
+            raise ConfigError(
+                f"tasks: {two[0]} and {two[1]} are of two protocols, with other splits, class names and prompts; a "
+                "sequence has tasks of one"
+            )
         return order([spec["name"] for spec in config.tasks], config.sequence, limit)
     benchmark = _benchmark(config.benchmark, "benchmark")
     if benchmark.needs_root and config.data_root is None:
@@ -159,8 +164,9 @@ def _load_task(name: str, config: RunConfig) -> Task:
         return load_own(spec, config)
     benchmark, task = _catalogue_task(spec["from"], config)
     loaded = _read_task(benchmark, task, config)
-    templates = read_templates(spec["template"]) if "template" in spec else ()
-    return dataclasses.replace(loaded, name=name, templates=templates)
+    if "template" in spec:
+        loaded = dataclasses.replace(loaded, templates=read_templates(spec["template"]), train_templates=())
+    return dataclasses.replace(loaded, name=name)
 
 
 def _read_task(benchmark: Benchmark, name: str, config: RunConfig) -> Task:

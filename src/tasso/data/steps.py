@@ -13,7 +13,8 @@ from tasso.data.task import ImageSet, Task
 from tasso.errors import ConfigError, did_you_mean
 
 NATURAL = "natural"  # as a class order: that of the data
-HOW = "expected a number of classes per step, or FIRST+STEP, as in 50+10"
+WHOLE = "all"  # classes in the only step: the task is not split
+HOW = "expected a number of classes per step, FIRST+STEP as in 50+10, or all"
 
 
 def parse_split(text: str) -> tuple[int, int]:
@@ -73,6 +74,8 @@ def class_order(text: str | None, task: Task) -> list[int]:
 
 def split_task(task: Task, split: str, order: str | None) -> list[Task]:
     """The steps of a task; the last may have fewer classes. Their names are that of the task and a number."""
+    if split == WHOLE:
+        return [task]
     first, step = parse_split(split)
     labels = class_order(order, task)
     if "+" in split and first >= len(labels):

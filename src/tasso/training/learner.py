@@ -279,7 +279,7 @@ class Learner:
         self.data.cache.begin_phase()
         plan, train = self._plan(task), self.data.pixels(task.train, f"{task.name} train")
         info = TaskInfo(
-            index, task.name, task.class_names, task.prompts(self.templates), self.config.seed, plan.steps,
+            index, task.name, task.class_names, task.train_prompts(self.templates), self.config.seed, plan.steps,
             train, self.data.pixels, self.sequence.tasks[: index + 1],
         )  # fmt: skip
         self.method.begin_task(info)

@@ -53,6 +53,7 @@ class Benchmark:
         load_reference: (data root, check counts?) → images, and the class names of their data set.
         options: of runs on it, where they say nothing else.
         sequences: orders that have names, besides the rotations S1, S2 …
+        protocol: whose splits, names and prompts its tasks have; tasks of two protocols are not mixed.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Benchmark:
     load_reference: Callable[[Path, bool], Reference]
     options: Mapping[str, Any] = field(default_factory=dict)
     sequences: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    protocol: str = ""
 
     @property
     def tasks(self) -> tuple[str, ...]:
