@@ -13,10 +13,15 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from tasso.config import from_dict
+from tasso.cli import main
+from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, load_sequence, task_order
 from tasso.data.benchmarks.field import COOP_SETS, ORDER_I, ORDER_II, PEERS, random_split
 from tasso.data.catalogue import with_benchmark_options
+from tasso.data.prepare.check import check
+from tasso.data.prepare.fingerprint import Fingerprint, ZeroShot
+from tasso.data.prepare.options import Options
+from tasso.data.prepare.prepare import prepare
 from tasso.data.task import ImageSet
 from tasso.errors import ConfigError, DataError
 from tasso.training.resolve import resolve
@@ -223,3 +228,46 @@ def test_a_benchmarks_steps_can_be_turned_off(tmp_path: Path, monkeypatch: pytes
     options = {"tasks": tasks, "data_root": str(tmp_path), "check_counts": False, "split_classes": "all"}
     assert load_sequence(from_dict(options), with_reference=False).names == ["digits"]
     assert not from_dict(options).scores_seen
+
+
+def test_prepare_finds_or_names_what_torchvision_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sun(tmp_path)
+    with pytest.raises(SystemExit):
+        main(
+            ["data", "prepare", "SUN397", "StanfordCars", "--root", str(tmp_path), "--no-download", "--no-check-counts"]
+        )
+    printed = capsys.readouterr().out
+    assert "2 classes, 8 train, 0 val, 2 test; is there; split: drawn as ZSCL's code does" in printed
+    assert "StanfordCars  NOT READY" in printed
+    assert "issues/7545" in printed
+    main(["data", "prepare", "mtil-11", "--root", str(tmp_path), "--dry-run"])
+    assert len(capsys.readouterr().out.splitlines()) == 11
+
+
+def test_prepare_downloads_through_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision.datasets import MNIST
+
+    monkeypatch.setattr(MNIST, "download", lambda self: mnist(tmp_path))
+    (outcome,) = prepare(["MNIST"], tmp_path, Options(check_counts=False))
+    assert outcome.problem is None
+    assert outcome.did == ("downloaded by torchvision",)
+    (wrong,) = prepare(["MNIST"], tmp_path, Options())
+    assert "mnist: expected 10 classes, 60000 train" in str(wrong.problem)
+
+
+def test_data_check_reads_whole_data_sets_and_says_what_is_off(tmp_path: Path, tiny_model: str) -> None:
+    mnist(tmp_path)
+    config = from_dict({"benchmark": "x-tail", "sequence": "mnist", "data_root": str(tmp_path), "model": tiny_model})
+
+    def zero_shot(config: RunConfig) -> ZeroShot:
+        assert config.split_classes == "all"
+        return ZeroShot("tiny", {"mnist": 57.1}, {"mnist": 50.0}, Fingerprint("a peer", {"mnist": 65.2}, {}))
+
+    report = check(config, quick=False, tolerance=0.5, zero_shot=zero_shot)
+    (digits, _) = report["data_sets"]
+    messages = " ".join(problem["message"] for problem in digits["problems"])
+    assert "3 train, not 60000" in messages
+    assert (
+        "zero-shot MTIL accuracy is 57.10, 8.10 points below 65.20 (a peer; 0.50 allowed): other class names"
+        in messages
+    )

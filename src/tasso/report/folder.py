@@ -12,6 +12,7 @@ from tasso.report.figures import write_figures
 from tasso.report.formats import to_csv, to_latex, to_markdown
 from tasso.report.frame import compare, settings_of, several_orders
 from tasso.report.page import write_page
+from tasso.report.peers import peer_tables
 from tasso.report.reader import ReportError
 from tasso.report.tables import CORE_METRICS, Table, cost_table, order_table, summary_table
 
@@ -26,7 +27,8 @@ def report_tables(frame: pd.DataFrame) -> dict[str, Table]:
             for metric in CORE_METRICS:
                 name = f"orders-{number + 1}-{setting}-{metric.key.replace('_', '-')}"
                 tables[name] = order_table(orders, setting, metric.key)
-    return tables | {f"summary-{setting}": summary_table(frame, setting) for setting in settings_of(frame)}
+    tables |= {f"summary-{setting}": summary_table(frame, setting) for setting in settings_of(frame)}
+    return tables | peer_tables(frame)
 
 
 def write_report(frame: pd.DataFrame, folder: str | PathLike[str], *, title: str = "tasso report") -> Path:

@@ -26,6 +26,7 @@ from tasso.report.figures.write import Kind
 from tasso.report.formats import to_csv, to_latex
 from tasso.report.frame import Comparison, by_tasks, compare, run_table, settings_of, several_orders
 from tasso.report.looks import Look, looks
+from tasso.report.peers import WHOSE, peer_tables
 from tasso.report.reader import ReportError
 from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import (
@@ -94,6 +95,7 @@ def build_page(
             page.draw(figures(frame, matrices_of=matrices_of, distances_of=distances_of))
         every = [
             page.summary(details=not sections),
+            page.published(),
             page.trade_off(),
             page.curves(),
             *sections,
@@ -220,6 +222,11 @@ class _Page:
         tables = [Shown(f"summary-{setting}", summary_table(self.frame, setting), setting) for setting in settings]
         rows = count_of(len(tables[0].table.rows), "row")
         return [*found, Folded(f"Every metric ({rows} per setting)", tables)]
+
+    def published(self) -> Section | None:
+        """What others published on these benchmarks, apart from our own."""
+        tables = [Shown(name, table) for name, table in peer_tables(self.frame).items()]
+        return Section("published", f"Published by others ({WHOSE})", tables, "Published") if tables else None
 
     def costs(self) -> Section:
         table = cost_table(self.frame)
