@@ -170,7 +170,8 @@ def test_tables_are_complete() -> None:
     for page, names in ((README, METHODS), (METHODS_PAGE, METHODS), (TASKS_PAGE, BENCHMARKS)):
         assert {f"`{name}`" for name in names} <= {cells[0] for cells in rows(page)}, page.name
     for name, benchmark in BENCHMARKS.items():
-        assert [f"`{name}`", ", ".join(benchmark.tasks)] in [cells[:2] for cells in rows(TASKS_PAGE)], name
+        tasks = benchmark.tasks if len(benchmark.tasks) <= 11 else (benchmark.tasks[0], "…", benchmark.tasks[-1])
+        assert [f"`{name}`", ", ".join(tasks)] in [cells[:2] for cells in rows(TASKS_PAGE)], name
     assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test images" in prose(TASKS_PAGE)
     assert f"{drawn.REFERENCE_IMAGES} reference images" in prose(TASKS_PAGE)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tasso.config import RunConfig, option, unwrap
-from tasso.data import ImageSet
+from tasso.data import BENCHMARKS, ImageSet
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Cost, ImageRequest, RunInfo, TaskInfo, Teacher, numel
 from tasso.methods.distillation import LogitDistillation
@@ -65,7 +65,8 @@ class Gift(LogitDistillation):
 
     def resolve_auto(self, config: RunConfig) -> None:
         if self.generator == "auto":
-            drawn = config.benchmark == "atlas" and config.tasks is None and self.generator_source is None
+            own = BENCHMARKS.get(config.benchmark)
+            drawn = own and not own.needs_root and config.tasks is None and self.generator_source is None
             self.generator = "atlas" if drawn else "diffusers"
 
     @property
