@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from tasso.data.catalogue import MTIL_MINI
+from tasso.data.benchmarks import MTIL_MINI
 from tasso.data.images import OneSizePixels, Preprocess, thread_pool
 from tasso.methods import METHODS
 from tasso.models.clip import Clip

@@ -80,6 +80,7 @@ EXIT_CODES = {"data check": 1}
 # Why a command is not run. With True it is at least planned, with `--dry-run`.
 NOT_RUN: dict[str, tuple[str, bool]] = {
     "make": ("sets up the checkout; tests/docs/test_docs.py checks its targets", False),
+    "tasso data (prepare|check) .*mtil-11": ("torchvision's data sets; tests/data/test_field.py has replicas", False),
     "pip install": ("needs the package index; continuous integration installs", False),
     "tasso sweep .* --engine (ray|slurm)": ("a cluster; tests/experiments/test_sweep.py starts both engines", True),
     "tasso demo --full": ("hours on a CPU; tests/cli/test_demo.py runs it with fewer steps and tasks", False),

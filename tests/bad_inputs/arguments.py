@@ -70,6 +70,36 @@ CASES = [
     run("sequence-task", "a task that the benchmark has not", r"sequence.*'moon'", "--sequence", "dtd,moon"),
     run("sequence-twice", "a task twice", r"sequence.*dtd", "--sequence", "dtd,dtd"),
     run("sequence-empty", "an empty sequence", r"sequence", "--sequence", ""),
+    run(
+        "split-empty", "steps with no class", r"split_classes: 2\+0 has a step with no class", "--split-classes", "2+0"
+    ),
+    run("split-words", "steps in words", r"split_classes: expected a number of classes", "--split-classes", "ten"),
+    run(
+        "split-first",
+        "a first step with all classes",
+        r"split_classes: 2\+1 has a step with no class: task 'dtd' has 2 classes",
+        "--split-classes",
+        "2+1",
+    ),
+    run(
+        "class-order-twice",
+        "a class twice in an order",
+        r"class_order: 'dtd kind 1' is given more than once",
+        "--split-classes",
+        "1",
+        "--class-order",
+        "dtd kind 1,dtd kind 1",
+    ),
+    run(
+        "class-order-other",
+        "an order of other classes",
+        r"class_order: 'moon' is neither a class of task 'dtd' nor a file",
+        "--split-classes",
+        "1",
+        "--class-order",
+        "moon,sun",
+    ),
+    run("class-order-alone", "an order without steps", r"class_order: needs --split-classes", "--class-order", "1993"),
     run("lr-huge", "a learning rate beyond all numbers", r"lr: must be a finite number, not inf", "--lr", "1e999"),
     run("model", "a model that nobody knows", r"model: .*'ViT-Z-99'", "--model", "ViT-Z-99"),
     run(

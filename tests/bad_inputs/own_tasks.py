@@ -125,7 +125,22 @@ LISTS = {
     "test": [["birds/jay/1.png", 0, "jay"]],
 }
 
+
+def split_of_birds(place: Path) -> None:
+    """CoOp's split file of the pets, with birds in it."""
+    (place / "data").mkdir()
+    shutil.copytree(place / "birds", place / "data/oxford_pets/birds")
+    (place / "data/oxford_pets/split_zhou_OxfordPets.json").write_text(json.dumps(LISTS))
+
+
 CASES = [
+    Bad("own/other-split", "a split file of another data set",
+        (*OWN, "--benchmark", "x-tail", "--sequence", "pets", "--data-root", "data"),
+        r"split_zhou_OxfordPets\.json: 2 classes, but pets has 37: the split file of another data set",
+        split_of_birds, ("model", "birds")),
+    Bad("own/case", "classes of two tasks that differ only in case", (*OWN, "--tasks", "birds=birds", "night=night"),
+        r"tasks 'birds' and 'night': the classes 'jay' and 'Jay' differ only in case",
+        lambda p: write_images(p / "night", ("Jay", "owl")), ("model", "birds")),
     task("nowhere", "a folder that is not there", gone, "no such file or folder"),
     task("empty", "an empty folder", emptied, "no images here"),
     task("one-class", "a single class", one_class, "only one class"),

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasso.data import atlas
+from tasso.config import from_dict
+from tasso.data import atlas, load_sequence, with_benchmark_options
 from tasso.data.atlas.extras import EXTRAS
 from tasso.data.atlas.registry import Domain, register
 
@@ -132,3 +133,43 @@ def test_a_quarter_of_each_domain_is_held_out() -> None:
     for domain in atlas.DOMAINS.values():
         assert 0.2 <= len(domain.held_out) / len(domain.class_names) <= 0.3
         assert not set(domain.taught) & domain.held_out
+
+
+def test_styles_are_other_images_of_the_same_class() -> None:
+    images = {style: atlas.render("pets", 0, 3, split="test", style=style) for style in atlas.STYLES}
+    assert np.array_equal(images["photo"], atlas.render("pets", 0, 3, split="test"))
+    assert images["night"].mean() < 0.5 * images["photo"].mean()
+    assert len({image.tobytes() for image in images.values()}) == len(atlas.STYLES)
+    for style, image in images.items():
+        assert np.array_equal(image, atlas.render("pets", 0, 3, split="test", style=style))
+        assert image.shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("atlas-classes-8", 8), ("atlas-classes-12", 12), ("atlas-classes-24", 24)]
+)
+def test_all_classes_in_equal_steps(name: str, steps: int) -> None:
+    tasks = load_sequence(from_dict({"benchmark": name}), with_reference=False).tasks
+    assert [len(task.class_names) for task in tasks] == [96 // steps] * steps
+    assert {one for task in tasks for one in task.class_names} == {
+        one for domain in atlas.DOMAINS.values() for one in domain.class_names
+    }
+
+
+def test_the_same_classes_in_five_styles() -> None:
+    config = with_benchmark_options(from_dict({"benchmark": "atlas-styles"}))
+    tasks = load_sequence(config, with_reference=False).tasks
+    assert [task.name for task in tasks] == list(atlas.STYLES)
+    assert {task.class_names for task in tasks} == {tasks[0].class_names}
+    assert len(tasks[0].class_names) == 24
+    assert config.merges_names
+    read = [task.test.source.read(task.test.keys[0]) for task in tasks]
+    assert len({np.asarray(image).tobytes() for image in read}) == 5
+
+
+def test_fifty_tasks_of_four_classes_each_in_a_style_of_its_own() -> None:
+    tasks = load_sequence(from_dict({"benchmark": "atlas-50"}), with_reference=False).tasks
+    assert len(tasks) == 50
+    assert {len(task.class_names) for task in tasks} == {4}
+    keys = [key for task in tasks for key in task.train.keys]
+    assert len(set(keys)) == len(keys), "no image is in two tasks"

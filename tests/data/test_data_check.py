@@ -17,7 +17,7 @@ from tasso.cli import data_fingerprint, main
 from tasso.cli.data_fingerprint import known_fingerprint
 from tasso.config import from_dict
 from tasso.data import BENCHMARKS
-from tasso.data.catalogue import DataSet, annotated_benchmark
+from tasso.data.benchmarks import DataSet, annotated_benchmark
 from tasso.data.prepare import unreadable
 from tasso.data.prepare.fingerprint import Fingerprint, allowed, differences
 from tasso.data.prepare.options import Options

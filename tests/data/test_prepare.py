@@ -34,7 +34,7 @@ from tasso.cli import main
 from tasso.config import from_dict
 from tasso.data import load_sequence
 from tasso.data.annotated import read_annotated
-from tasso.data.catalogue import MTIL
+from tasso.data.benchmarks import MTIL
 from tasso.data.images.decode import decode
 from tasso.data.prepare import RECIPES, archives, layouts, sources, unpack
 from tasso.data.prepare.annotations import read_record

@@ -20,7 +20,7 @@ from fences import code_in
 from tasso.cli import main, parse_run_config
 from tasso.config import PROTOCOLS, RunConfig, from_dict
 from tasso.data import BENCHMARKS, drawn
-from tasso.data.catalogue import MTIL_DATA_SETS
+from tasso.data.benchmarks import MTIL_DATA_SETS
 from tasso.methods import METHODS
 from tasso.methods.tasso import Tasso
 from tasso.training.engine import planned_steps
@@ -170,7 +170,8 @@ def test_tables_are_complete() -> None:
     for page, names in ((README, METHODS), (METHODS_PAGE, METHODS), (TASKS_PAGE, BENCHMARKS)):
         assert {f"`{name}`" for name in names} <= {cells[0] for cells in rows(page)}, page.name
     for name, benchmark in BENCHMARKS.items():
-        assert [f"`{name}`", ", ".join(benchmark.tasks)] in [cells[:2] for cells in rows(TASKS_PAGE)], name
+        tasks = benchmark.tasks if len(benchmark.tasks) <= 11 else (benchmark.tasks[0], "…", benchmark.tasks[-1])
+        assert [f"`{name}`", ", ".join(tasks)] in [cells[:2] for cells in rows(TASKS_PAGE)], name
     assert f"{drawn.PER_CLASS['train']} training and {drawn.PER_CLASS['test']} test images" in prose(TASKS_PAGE)
     assert f"{drawn.REFERENCE_IMAGES} reference images" in prose(TASKS_PAGE)
 

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from mkdocs.exceptions import PluginError
 
 import draw_method_figures
+import draw_situations
 from site_of_docs import hooks
 
 ROOT = Path(__file__).parents[2]
@@ -159,6 +160,13 @@ def page_and_section(name: str) -> tuple[str, str]:
     sections = re.split(r"^(?=## )", (DOCS / "methods" / "baselines.md").read_text(encoding="utf-8"), flags=re.M)
     [section] = [section for section in sections if f"(figures/{name}.svg)" in section]
     return "baselines", section
+
+
+def test_drawings_of_situations_are_up_to_date(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    draw_situations.main(["--check"])
+    monkeypatch.setattr(draw_situations, "IMAGES", tmp_path)
+    with pytest.raises(SystemExit, match="is out of date"):
+        draw_situations.main(["--check"])
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -36,6 +36,24 @@ def test_rows_of_both_settings_are_exact_and_each_image_is_embedded_once() -> No
     assert clip.batches == progress == [2, 2, 2, 2, 1]
 
 
+def test_seen_classes_are_those_of_the_tasks_learned_so_far() -> None:
+    tasks = [task("xy", 0, 1), task("z", 0), task("uv", 0, 1)]
+    pixels = [Vectors(0.8 * z + 0.6 * x, y), Vectors(0.8 * u + 0.6 * z), Vectors(u, 0.8 * x + 0.6 * v)]
+    rows = accuracy_rows(Inference(cast(Clip, AxisClip())), tasks, pixels, ("{}",), 2, learned=range(4))
+    # Nothing learned: own classes. After one task: its own. After two: z takes the first image. After three: all.
+    assert rows.seen == [[100, 100, 100], [100, 100, 100], [50, 100, 100], [50, 0, 50]]
+    assert rows.seen[0] == rows.mtil
+    assert rows.seen[3] == rows.mcil
+
+
+def test_classes_of_the_same_name_are_one_class() -> None:
+    tasks = [task("xy", 0, 1), task("yx", 0, 1)]
+    pixels = [Vectors(x, y), Vectors(y, x)]
+    apart = accuracy_rows(Inference(cast(Clip, AxisClip())), tasks, pixels, ("{}",), 2)
+    merged = accuracy_rows(Inference(cast(Clip, AxisClip())), tasks, pixels, ("{}",), 2, merge_names=True, learned=[2])
+    assert (apart.mcil, merged.mcil, merged.seen) == ([100, 0], [100, 100], [[100, 100]])
+
+
 def test_a_run_embeds_each_test_set_once_per_checkpoint(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learner_for(quick, method="finetune", eval_batch_size=12)
     batches: list[int] = []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasso.errors import DataError
-from tasso.evaluation.metrics import metrics, metrics_of_file
+from tasso.evaluation.metrics import metrics, metrics_of_file, step_accuracies
 
 # The supplement's S1 matrices: rows after each task, columns fgvc-aircraft … ucf-101.
 MTIL_ZERO_SHOT = [23.91, 44.39, 42.22, 67.40, 83.69, 87.27, 65.51, 64.26]
@@ -113,3 +113,23 @@ def test_bad_files_are_named(tmp_path: Path, content: str, message: str) -> None
     with pytest.raises(DataError, match=message) as error:
         metrics_of_file(file)
     assert "bad.json" in str(error.value)
+
+
+def test_class_incremental_metrics_count_images_not_steps() -> None:
+    matrix = [[80.0, 10.0], [60.0, 30.0]]
+    assert step_accuracies(matrix, [3, 1]) == [80.0, 52.5]
+    found = metrics([50.0, 50.0], matrix, [3, 1])
+    assert (found["incremental_average"], found["incremental_last"]) == (66.25, 52.5)
+    assert found["seen_average"] == 50.0  # (80 + 60) / 2 of the first task, 30 of the second
+    assert not {"incremental_average", "seen_average"} & metrics([50.0, 50.0], matrix).keys()
+    assert step_accuracies([[None, None], [60.0, 30.0]], [3, 1]) == [None, 52.5]
+
+
+def test_transfer_average_and_last_are_zscls_to_the_printed_digit() -> None:
+    """The authors' matrices of seven methods in order I of the eleven tasks."""
+    document = json.loads((Path(__file__).parents[1] / "golden" / "zscl_mtil11.json").read_text())
+    assert len(document["methods"]) == 7
+    for name, method in document["methods"].items():
+        found = metrics(document["zero_shot"], method["matrix"])
+        for key, printed in method["published"].items():
+            assert found[key.lower()] == pytest.approx(printed, abs=0.0501), (name, key)

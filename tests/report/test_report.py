@@ -671,3 +671,16 @@ def test_bad_distances_name_the_key(folder: Callable[..., Path], path: str, valu
     bad = folder("bad", results() | {"alignment": change(alignment(), path, value)})
     with pytest.raises(ReportError, match=words):
         read_runs(bad)
+
+
+def test_a_long_sequence_has_one_curve_and_no_matrix(tmp_path: Path) -> None:
+    tasks = [f"task-{number}" for number in range(30)]
+    (tmp_path / "run").mkdir()
+    content = results(tasks=tasks)
+    for setting in report.SETTINGS:
+        content[setting]["matrix"] = [[50.0] * 30] * 30
+    (tmp_path / "run" / "results.json").write_text(json.dumps(content))
+    page = report.build_page(report.read_runs(tmp_path), title="long", intro="")
+    assert "mean of all tasks" in page
+    assert 'data-name="task-7"' not in page
+    assert 'id="matrix"' not in page

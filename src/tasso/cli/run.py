@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tasso.cli.options import add_after, add_run_options, given_options, parse_run_config
@@ -55,10 +56,10 @@ def extend(args: list[str]) -> None:
 
 
 def _print_run(folder: Path) -> None:
-    from tasso.report import SETTINGS, print_table, read_run, summary_table
+    from tasso.report import print_table, read_run, settings_of, summary_table
 
     runs = read_run(folder)
-    for setting in SETTINGS:
+    for setting in settings_of(runs):
         print_table(summary_table(runs, setting))
     print(f"results: {folder / 'results.json'}")
     log.info("next: tasso classify %s IMAGE, tasso serve %s, tasso report %s --html PAGE", folder, folder, folder)
@@ -88,12 +89,13 @@ def evaluate(args: list[str]) -> None:
 
 
 def _print_rows(result: dict[str, Any]) -> None:
+    from tasso.report.tables import SETTING_NAMES
+
     width = max(map(len, result["tasks"]))
-    print(f"{'':{width}}    MTIL    MCIL")
-    for name, mtil, mcil in zip(result["tasks"], result["mtil"], result["mcil"], strict=True):
-        print(f"{name:{width}}  {mtil:6.2f}  {mcil:6.2f}")
-    mean = [sum(result[setting]) / len(result["tasks"]) for setting in ("mtil", "mcil")]
-    print(f"{'mean':{width}}  {mean[0]:6.2f}  {mean[1]:6.2f}")
+    rows = {SETTING_NAMES[setting]: result[setting] for setting in SETTING_NAMES if setting in result}
+    print(f"{'':{width}}" + "".join(f"  {name:>6}" for name in rows))
+    for name, *values in zip((*result["tasks"], "mean"), *([*row, fmean(row)] for row in rows.values()), strict=True):
+        print(f"{name:{width}}" + "".join(f"  {value:6.2f}" for value in values))
     log.info(
         "In percent, %s images. MTIL: among the classes of the image's own task; MCIL: among those of all tasks above",
         "validation" if result["split"] == "val" else "test",

@@ -23,6 +23,10 @@ class RunOptions(TypedDict, total=False):
     data_root: str | Path | None
     sequence: str
     limit_tasks: int | None
+    split_classes: str | None
+    class_order: str | None
+    score_seen: bool
+    same_names: Literal["one", "apart"] | None
     evaluate_on: EvaluatedSplit
     test_per_class: int | None
     check_counts: bool

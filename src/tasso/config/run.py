@@ -45,7 +45,7 @@ class RunConfig:
 
     # fmt: off
     benchmark: str = option(
-        "benchmark from the catalogue: mtil, mtil-mini or atlas; with tasks: their name in tables",
+        "benchmark from the catalogue, such as atlas, mtil or mtil-11; with tasks: their name in tables",
         "atlas", metavar="NAME", scope="data", commands=f"{RUNS} {EVAL} pack",
     )
     tasks: list[Any] | None = option(
@@ -59,12 +59,32 @@ class RunConfig:
         None, scope="data", identity=False, content=True, commands=f"{RUNS} {EVAL} pack extend",
     )
     sequence: str = option(
-        "S1 … S8, or task names in order, separated by commas",
+        "S1 … S8, another order that the benchmark names, or task names in order, separated by commas",
         "S1", metavar="TASK,TASK", scope="data", commands=f"run {EVAL} pack",
     )
     limit_tasks: int | None = option(
         "learn only the first N tasks of the sequence",
         None, unset="all", scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
+    )
+    split_classes: str | None = option(
+        "learn each task in steps of N classes, or of FIRST+N: 10, or 50+10 (class-incremental); all: in one step",
+        None, unset="each task is one step", metavar="N", scope="data", commands="run sweep eval merge pack",
+    )
+    class_order: str | None = option(
+        "order of the classes in these steps: a seed, a file with one class per line, classes separated by commas, or "
+        "natural",
+        None, unset="natural, that of the data", metavar="ORDER", scope="data",
+        commands="run sweep eval merge pack",
+    )
+    score_seen: bool = option(
+        "score images against the classes learned so far, too, and those of tasks not yet learned against their own "
+        "(setting seen, or ODCL); always with --split-classes",
+        False, scope="data", commands="run sweep eval",
+    )
+    same_names: Literal["one", "apart"] | None = option(
+        "classes of the same name in several tasks: one class, or one per task",
+        None, unset="one in own tasks, apart in benchmarks unless theirs say so", scope="data",
+        commands="run sweep eval merge",
     )
     evaluate_on: EvaluatedSplit = option(
         "images that accuracies are measured on; val: to choose options without the test images, which are not read",
@@ -270,6 +290,16 @@ class RunConfig:
         for key in ("batch_size", "reference_batch_size"):
             divides = getattr(self, key) % self.accumulate == 0
             require(self, key, divides, f"must be a multiple of accumulate ({self.accumulate})")
+
+    @property
+    def scores_seen(self) -> bool:
+        """Are images scored against the classes learned so far, too?"""
+        return self.score_seen or self.split_classes not in (None, "all")
+
+    @property
+    def merges_names(self) -> bool:
+        """Are classes of the same name in several tasks one class?"""
+        return bool(self.tasks) if self.same_names is None else self.same_names == "one"
 
     def resolved(self, method_defaults: Mapping[str, Any]) -> RunConfig:
         """The same run with nothing left open: protocol first, then the method's own defaults."""

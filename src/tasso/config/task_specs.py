@@ -1,7 +1,7 @@
 """Own tasks as users write them: `NAME=PLACE` arguments, mappings and YAML files, parsed into one form.
 
-In that form a task is a mapping with `name`, `from` and, where they are given, `names`, `template`, `images`, `columns`
-and `subset`. The order of the list is the order of learning.
+In that form a task is a mapping with `name`, `from` and, where they are given, `names`, `template`, `images`,
+`columns`, `subset` and `classes`. The order of the list is the order of learning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TaskSpec = dict[str, Any]
 
 HUB = "hf:"
 FILES = ("names", "template", "images")  # beside `from`, these may be paths
-KEYS = ("name", "from", *FILES, "columns", "subset")
+KEYS = ("name", "from", *FILES, "columns", "subset", "classes")
 COLUMNS = ("path", "label", "split")
 NAME = re.compile(r"\w[\w.+-]{0,63}")
 ROTATION = re.compile(r"[Ss]\d+")
@@ -62,7 +62,7 @@ def without_folders(places: Sequence[TaskSpec]) -> list[TaskSpec]:
 
 def names_catalogue(source: str) -> bool:
     """Is this a task of the catalogue (`atlas:food`), not a path?"""
-    return bool(re.fullmatch(r"[a-z][a-z-]+:[\w.-]+", source)) and not source.startswith(HUB)
+    return bool(re.fullmatch(r"[a-z][a-z\d-]+:[\w.-]+", source)) and not source.startswith(HUB)
 
 
 def _parsed(value: Any, base: Path) -> list[TaskSpec]:
@@ -116,6 +116,11 @@ def _place(name: Any, value: Any, base: Path) -> TaskSpec:
         raise ConfigError(f"tasks: {name}: columns: expected a mapping of {', '.join(COLUMNS)} to names of columns")
     if "columns" in place:
         place["columns"] = dict(columns)
+    classes = place.get("classes", ["all"])
+    if not isinstance(classes, list) or not classes or not _texts(classes):
+        raise ConfigError(f"tasks: {name}: classes: expected a list of class names, not {classes!r}")
+    if repeated := [one for one in classes if classes.count(one) > 1]:
+        raise ConfigError(f"tasks: {name}: classes: {repeated[0]!r} is given more than once")
     return _moved(place, base)
 
 

@@ -1,7 +1,8 @@
 """What to learn: tasks, sequences, benchmarks and readers. Imports no torch; `tasso.data.images` does."""
 
 from tasso.data.annotated import FolderSource
-from tasso.data.catalogue import BENCHMARKS, TASK_IMAGES, Benchmark, load_sequence, task_order
+from tasso.data.benchmarks import BENCHMARKS, Benchmark
+from tasso.data.catalogue import TASK_IMAGES, load_sequence, task_order, with_benchmark_options
 from tasso.data.sequences import order, rotation
 from tasso.data.task import Array, ImageSet, Source, Task, TaskSequence, joined
 
@@ -20,4 +21,5 @@ __all__ = [
     "order",
     "rotation",
     "task_order",
+    "with_benchmark_options",
 ]

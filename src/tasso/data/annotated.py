@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tasso.data.task import ImageSet, Source, Task
 from tasso.errors import DataError
 from tasso.files import parse_json
@@ -163,8 +161,7 @@ def _splits(document: Any, file: str) -> dict[str, Any]:
 
 
 def _image_set(entries: Any, split: str, source: Source, classes: int, file: str) -> ImageSet:
-    keys: list[str] = []
-    labels: list[int] = []
+    pairs: list[tuple[str, int]] = []
     for index, entry in enumerate(entries):
         where = f"{file}: data.{split}[{index}]"
         if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
@@ -174,6 +171,5 @@ def _image_set(entries: Any, split: str, source: Source, classes: int, file: str
             raise DataError(f"{where}: label {label!r} is not one of 0 … {classes - 1}")
         if not path or path.startswith("/") or ".." in Path(path).parts:
             raise DataError(f"{where}: path {path!r} does not lie in the images folder")
-        keys.append(path)
-        labels.append(label)
-    return ImageSet(source, tuple(keys), np.asarray(labels, dtype=np.int64))
+        pairs.append((path, label))
+    return ImageSet.of(source, pairs)

@@ -1,23 +1,24 @@
-"""The benchmarks: their data sets, how large they must be, and how a run's sequence is loaded from them."""
+"""How a run's sequence is loaded: from a benchmark or from own tasks, checked, cut into steps."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tasso.config import RunConfig, read_templates
 from tasso.config.task_specs import names_catalogue
-from tasso.data import drawn
-from tasso.data.annotated import PREPARE, check_files, read_annotated
+from tasso.data.annotated import PREPARE, check_files
+from tasso.data.benchmarks import ATLAS, BENCHMARKS, Benchmark
+from tasso.data.benchmarks.base import Reference
 from tasso.data.readers import few_shot, find_all_images, hold_back, load_own
 from tasso.data.sequences import order
-from tasso.data.task import AsStored, ImageSet, Task, TaskSequence
+from tasso.data.steps import WHOLE, class_order_text, named_classes, parse_split, split_task
+from tasso.data.task import AsStored, ImageSet, Stamped, Task, TaskSequence
 from tasso.errors import ConfigError, DataError, no_such
 
 log = logging.getLogger("tasso")
@@ -28,136 +29,20 @@ DRAWN_REFERENCE = (
     "Any folder of varied photographs is better: --reference FOLDER"
 )
 
-
-@dataclass(frozen=True)
-class DataSet:
-    """One data set of a benchmark in the authors' layout, with the sizes it must have."""
-
-    name: str
-    prefix: str
-    classes: int
-    train: int
-    test: int
-
-    def load(self, root: Path, check_counts: bool) -> Task:
-        """Read and check it."""
-        task = read_annotated(root, self.name, self.prefix)
-        found = (len(task.class_names), len(task.train), len(task.test))
-        expected = (self.classes, self.train, self.test)
-        if check_counts and found != expected:
-            raise DataError(
-                f"{self.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test images, "
-                f"found {found[0]}, {found[1]} and {found[2]} in {root}. Use --no-check-counts to go on with these"
-            )
-        return task
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A catalogue entry.
-
-    Attributes:
-        data_sets: of the tasks, in the benchmark's order, with their sizes.
-        reference: the data set of the reference images.
-        needs_root: must the user give a folder with the data sets? Else its images are drawn by code.
-        load_task: (task name, data root, check counts?) → task.
-        load_reference: (data root, check counts?) → images, and the class names of their data set.
-    """
-
-    name: str
-    summary: str
-    data_sets: tuple[DataSet, ...]
-    reference: DataSet
-    needs_root: bool
-    load_task: Callable[[str, Path, bool], Task]
-    load_reference: Callable[[Path, bool], tuple[ImageSet, tuple[str, ...]]]
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(data_set.name for data_set in self.data_sets)
-
-
-def annotated_benchmark(
-    name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool
-) -> Benchmark:
-    """A benchmark in the authors' layout; `exact` says whether the size of the reference set is checked."""
-    by_name = {data_set.name: data_set for data_set in data_sets}
-
-    def load_task(task: str, root: Path, check_counts: bool) -> Task:
-        return by_name[task].load(root, check_counts)
-
-    def load_reference(root: Path, check_counts: bool) -> tuple[ImageSet, tuple[str, ...]]:
-        # ImageNet's list may have any length: a subset of it is drawn.
-        task = reference.load(root, check_counts and exact)
-        return task.train, task.class_names
-
-    return Benchmark(name, summary, tuple(data_sets), reference, True, load_task, load_reference)
-
-
-# Sizes: the paper's table of data sets.
-MTIL_DATA_SETS = [
-    DataSet("fgvc-aircraft", "aircraft", 100, 3334, 3333),
-    DataSet("dtd", "dtd", 47, 2820, 1692),
-    DataSet("eurosat", "eurosat", 10, 13500, 8100),
-    DataSet("flowers-102", "flowers102", 102, 4093, 2463),
-    DataSet("food-101", "food101", 101, 50500, 30300),
-    DataSet("oxford-pets", "oxfordpets", 37, 2944, 3669),
-    DataSet("stanford-cars", "stanfordcars", 196, 6509, 8041),
-    DataSet("ucf-101", "ucf101", 101, 7639, 3783),
-]
-MTIL = annotated_benchmark(
-    "mtil",
-    "the paper's eight data sets, ImageNet as reference",
-    MTIL_DATA_SETS,
-    DataSet("imagenet", "imagenet", 1000, 1_281_167, 50_000),
-    exact=False,
-)
-
-MTIL_MINI = annotated_benchmark(
-    "mtil-mini",
-    "the same domains at 64 × 64, actions in the place of UCF-101, Tiny-ImageNet as reference",
-    [
-        DataSet("fgvc-aircraft", "aircraft", 100, 3334, 3333),
-        DataSet("dtd", "dtd", 10, 600, 360),
-        DataSet("eurosat", "eurosat", 10, 5000, 3000),
-        DataSet("flowers-102", "flowers102", 102, 4091, 2454),
-        DataSet("food-101", "food101", 101, 6060, 3030),
-        DataSet("oxford-pets", "oxfordpets", 37, 2944, 3669),
-        DataSet("stanford-cars", "stanfordcars", 196, 4481, 2844),
-        DataSet("actions", "actions", 37, 3700, 1850),
-    ],
-    DataSet("imagenet", "imagenet", 200, 10_000, 0),
-    exact=True,
-)
-
-ATLAS = Benchmark(
-    "atlas",
-    "eight domains drawn by code: nothing to download",
-    tuple(DataSet(name, "", *drawn.sizes(name)) for name in drawn.task_names()),
-    DataSet("scenes", "", 0, drawn.REFERENCE_IMAGES, 0),
-    False,
-    lambda name, root, check: drawn.load_task(name),
-    lambda root, check: drawn.load_reference(),
-)
-
-BENCHMARKS = {benchmark.name: benchmark for benchmark in (MTIL, MTIL_MINI, ATLAS)}
 TASK_IMAGES = "task"  # as `--reference`: the training images of the task that is being learned
 
 
 def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequence:
     """Load and check all data that a run needs, before anything is trained."""
-    tasks = tuple(_load_task(name, config) for name in task_order(config))
-    if config.evaluate_on == "val":
-        tasks = tuple(for_validation(task, config) for task in tasks)
-    if count := config.test_per_class:
-        tasks = tuple(task.with_evaluated(first_of_each(task.evaluated, count)) for task in tasks)
-    if config.shots:
-        tasks = tuple(dataclasses.replace(t, train=few_shot(t.train, config.shots, config.seed)) for t in tasks)
+    config = with_benchmark_options(config)
+    tasks = tuple(_steps(config))[: config.limit_tasks]
     for task in tasks:
         for split, images in (("train", task.train), (task.split, task.evaluated)):
             if not len(images):
                 raise DataError(f"task {task.name!r} has no {split} images")
             check_files(images, f"task {task.name!r}, {split}")
+    if config.merges_names:
+        _check_shared_names(tasks)
     sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
@@ -169,6 +54,53 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
     reference = subset(reference, config)
     check_files(reference, "reference images")
     return dataclasses.replace(sequence, reference=reference, reference_names=class_names)
+
+
+def _check_shared_names(tasks: Sequence[Task]) -> None:
+    """Say which tasks share classes, which are scored as one; refuse names that differ only in case."""
+    first: dict[str, tuple[str, Task]] = {}
+    shared: dict[str, Counter[str]] = {}
+    for task in tasks:
+        for name in task.class_names:
+            other, where = first.setdefault(name.casefold(), (name, task))
+            if other != name:
+                raise DataError(
+                    f"tasks {where.name!r} and {task.name!r}: the classes {other!r} and {name!r} differ only in case. "
+                    "If they are one class, give them one name in a names file; if not, use --same-names apart"
+                )
+            if where is not task:
+                shared.setdefault(where.name, Counter())[task.name] += 1
+    for earlier, others in shared.items():
+        counts = ", ".join(f"{name} ({count})" for name, count in others.items())
+        log.info("%s shares classes with %s: each is scored as one class, whatever task it is from", earlier, counts)
+
+
+def with_benchmark_options(config: RunConfig) -> RunConfig:
+    """The run with the options of its benchmark where it says nothing, and its class order written out."""
+    belong = BENCHMARKS[config.benchmark].options if config.benchmark in BENCHMARKS else {}
+    filled = {key: value for key, value in belong.items() if getattr(config, key) is None}
+    if order := filled.get("class_order", config.class_order):
+        filled["class_order"] = class_order_text(order)
+    return dataclasses.replace(config, **filled)
+
+
+def _steps(config: RunConfig) -> Iterator[Task]:
+    """The tasks in the order of learning, each in the steps that the run cuts it into.
+
+    Images are drawn and held back before: a class has the same ones in whatever step it is learned.
+    """
+    specs = {spec["name"]: spec for spec in config.tasks or ()}
+    for name in task_order(config):
+        task = _load_task(name, config)
+        if config.evaluate_on == "val":
+            task = for_validation(task, config)
+        if count := config.test_per_class:
+            task = task.with_evaluated(first_of_each(task.evaluated, count))
+        if config.shots:
+            task = dataclasses.replace(task, train=few_shot(task.train, config.shots, config.seed))
+        if classes := specs.get(name, {}).get("classes"):
+            task = named_classes(task, classes)
+        yield from split_task(task, config.split_classes, config.class_order) if config.split_classes else [task]
 
 
 def for_validation(task: Task, config: RunConfig) -> Task:
@@ -192,21 +124,35 @@ def for_validation(task: Task, config: RunConfig) -> Task:
 
 
 def task_order(config: RunConfig) -> list[str]:
-    """Names of the tasks in the order of learning. Checks the configuration, but reads no data."""
+    """Names of the tasks in the order of learning. Checks the configuration, but reads no data.
+
+    Where they are learned in steps of classes, `limit_tasks` is the number of steps, and all tasks are named.
+    """
+    config = with_benchmark_options(config)
+    limit = None if config.split_classes else config.limit_tasks
+    if config.split_classes:
+        if config.split_classes != WHOLE:
+            parse_split(config.split_classes)
+    elif config.class_order:
+        raise ConfigError("class_order: needs --split-classes, the number of classes per step")
     if config.tasks:
         if config.benchmark in BENCHMARKS:
             raise ConfigError(
                 f"benchmark: {config.benchmark} has tasks of its own. Leave it out, or give yours another name; single "
                 f"tasks of it may be among yours, as in --tasks NAME={config.benchmark}:TASK"
             )
-        for source in (spec["from"] for spec in config.tasks):
-            if names_catalogue(source):
-                _catalogue_task(source, config)
-        return order([spec["name"] for spec in config.tasks], config.sequence, config.limit_tasks)
+        sources = [spec["from"] for spec in config.tasks if names_catalogue(spec["from"])]
+        protocols = {_catalogue_task(source, config)[0].protocol: source for source in sources}
+        if len(two := [source for protocol, source in protocols.items() if protocol]) > 1:
+            raise ConfigError(
+                f"tasks: {two[0]} and {two[1]} are of two protocols, with other splits, class names and prompts; a "
+                "sequence has tasks of one"
+            )
+        return order([spec["name"] for spec in config.tasks], config.sequence, limit)
     benchmark = _benchmark(config.benchmark, "benchmark")
     if benchmark.needs_root and config.data_root is None:
         raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
-    return order(benchmark.tasks, config.sequence, config.limit_tasks)
+    return order(benchmark.tasks, config.sequence, limit, benchmark.sequences)
 
 
 def _load_task(name: str, config: RunConfig) -> Task:
@@ -218,8 +164,9 @@ def _load_task(name: str, config: RunConfig) -> Task:
         return load_own(spec, config)
     benchmark, task = _catalogue_task(spec["from"], config)
     loaded = _read_task(benchmark, task, config)
-    templates = read_templates(spec["template"]) if "template" in spec else ()
-    return dataclasses.replace(loaded, name=name, templates=templates)
+    if "template" in spec:
+        loaded = dataclasses.replace(loaded, templates=read_templates(spec["template"]), train_templates=())
+    return dataclasses.replace(loaded, name=name)
 
 
 def _read_task(benchmark: Benchmark, name: str, config: RunConfig) -> Task:
@@ -234,7 +181,8 @@ def _oriented(images: ImageSet, benchmark: Benchmark, config: RunConfig) -> Imag
 
     A user's own images, which do not come through here, are always turned.
     """
-    as_stored = benchmark.needs_root and config.protocol == "code"
+    is_file = isinstance(images.source, Stamped)
+    as_stored = benchmark.needs_root and is_file and config.protocol == "code"
     return dataclasses.replace(images, source=AsStored(images.source)) if as_stored else images
 
 
@@ -255,12 +203,12 @@ def _benchmark(name: str, key: str) -> Benchmark:
     return BENCHMARKS[name]
 
 
-def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
+def _load_reference(config: RunConfig) -> Reference:
     """Images, and the class names of their data set if it has any."""
     name = config.reference or (ATLAS.name if config.tasks else config.benchmark)
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
-        if name == ATLAS.name and any(not spec["from"].startswith("atlas:") for spec in config.tasks or ()):
+        if benchmark.reference is ATLAS.reference and not _is_drawn(config):
             log.warning("%s", DRAWN_REFERENCE)
         images, names = benchmark.load_reference(data_root(config, benchmark), config.check_counts)
         return _oriented(images, benchmark, config), names
@@ -275,6 +223,12 @@ def _load_reference(config: RunConfig) -> tuple[ImageSet, tuple[str, ...]]:
     except DataError as error:
         raise DataError(f"reference: {error}") from None
     return ImageSet(source, tuple(keys), np.zeros(len(keys), dtype=np.int64)), ()
+
+
+def _is_drawn(config: RunConfig) -> bool:
+    """Are all images of the tasks drawn by code?"""
+    names = [spec["from"].partition(":")[0] for spec in config.tasks] if config.tasks else [config.benchmark]
+    return all(name in BENCHMARKS and not BENCHMARKS[name].needs_root for name in names)
 
 
 def read_texts(path: Path) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tasso.data import atlas
+from tasso.data.atlas.benchmark import PHOTO
 from tasso.data.task import Array, ImageSet, Task
 
 SIZE = 64
@@ -15,11 +17,11 @@ REFERENCE_IMAGES = 4000
 
 
 class DrawnSource:
-    """Keys are `<domain>/<split>/<label>/<index>`."""
+    """Keys are `<domain>/<split>/<label>/<index>`, with the style at the end unless it is a photo."""
 
     def read(self, key: str) -> Array:
-        domain, split, label, index = key.split("/")
-        return atlas.render(domain, int(label), int(index), split=split, size=SIZE)
+        domain, split, label, index, *style = key.split("/")
+        return atlas.render(domain, int(label), int(index), split=split, size=SIZE, style=(*style, PHOTO)[0])
 
     def missing(self, keys: Sequence[str]) -> list[str]:
         return []
@@ -35,28 +37,57 @@ class ReferenceSource(DrawnSource):
         return atlas.render_reference(int(key), size=SIZE)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What a task shows: classes by domain and label there, in one style."""
+
+    classes: tuple[tuple[str, int], ...]
+    style: str = PHOTO
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Classes, training and test images."""
+        count = len(self.classes)
+        return count, count * PER_CLASS["train"], count * PER_CLASS["test"]
+
+    def task(self, name: str) -> Task:
+        """The task under this name."""
+        names = tuple(atlas.DOMAINS[domain].class_names[label] for domain, label in self.classes)
+        source, end = DrawnSource(), "" if self.style == PHOTO else f"/{self.style}"
+
+        def split(which: str) -> ImageSet:
+            return ImageSet.of(source, [
+                (f"{domain}/{which}/{label}/{index}{end}", number)
+                for number, (domain, label) in enumerate(self.classes)
+                for index in range(PER_CLASS[which])
+            ])  # fmt: skip
+
+        return Task(name, names, split("train"), split("val"), split("test"))
+
+
 def task_names() -> tuple[str, ...]:
     """The domains in their order."""
     return tuple(atlas.DOMAINS)
 
 
+def classes_of(name: str) -> int:
+    """How many classes a domain has."""
+    return len(atlas.DOMAINS[name].class_names)
+
+
+def domain(name: str) -> Drawn:
+    """All classes of a domain."""
+    return Drawn(tuple((name, label) for label in range(classes_of(name))))
+
+
 def sizes(name: str) -> tuple[int, int, int]:
     """Classes, training and test images of a domain."""
-    classes = len(atlas.DOMAINS[name].class_names)
-    return classes, classes * PER_CLASS["train"], classes * PER_CLASS["test"]
+    return domain(name).sizes
 
 
 def load_task(name: str) -> Task:
     """One domain as a task."""
-    domain = atlas.DOMAINS[name]
-    source = DrawnSource()
-
-    def split(which: str) -> ImageSet:
-        labels = np.repeat(np.arange(len(domain.class_names)), PER_CLASS[which])
-        keys = tuple(f"{name}/{which}/{label}/{i % PER_CLASS[which]}" for i, label in enumerate(labels))
-        return ImageSet(source, keys, labels.astype(np.int64))
-
-    return Task(name, domain.class_names, split("train"), split("val"), split("test"))
+    return domain(name).task(name)
 
 
 def load_reference() -> tuple[ImageSet, tuple[str, ...]]:

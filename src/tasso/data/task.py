@@ -78,6 +78,12 @@ class ImageSet:
     keys: tuple[str, ...]
     labels: npt.NDArray[np.int64]
 
+    @staticmethod
+    def of(source: Source, pairs: Sequence[tuple[str, int]]) -> ImageSet:
+        """From keys and labels in pairs."""
+        labels = np.asarray([label for _, label in pairs], dtype=np.int64)
+        return ImageSet(source, tuple(key for key, _ in pairs), labels)
+
     def __len__(self) -> int:
         return len(self.keys)
 
@@ -133,6 +139,7 @@ class Task:
         test: test images; none if accuracies are measured on validation images.
         templates: prompt templates of its own; empty: those of the run.
         split: the images that accuracies are measured on.
+        train_templates: prompt templates of training; empty: those of evaluation.
     """
 
     name: str
@@ -142,6 +149,7 @@ class Task:
     test: ImageSet
     templates: tuple[str, ...] = ()
     split: EvaluatedSplit = "test"
+    train_templates: tuple[str, ...] = ()
 
     @property
     def evaluated(self) -> ImageSet:
@@ -156,11 +164,15 @@ class Task:
         """The task's own prompt templates, or else `default`, those of the run."""
         return self.templates or tuple(default)
 
+    def train_prompts(self, default: Sequence[str]) -> tuple[str, ...]:
+        """The prompt templates of training."""
+        return self.train_templates or self.prompts(default)
+
     def contents(self) -> dict[str, Any]:
         """Numbers of classes and images; a checksum of class names, prompts, labels and keys. Images are not read."""
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
-        if self.templates:
-            digest.update(json.dumps(self.templates).encode())
+        for templates in filter(None, (self.templates, self.train_templates)):
+            digest.update(json.dumps(templates).encode())
         for images in (self.train, self.val, self.test):
             digest.update(images.checksum().encode())
         counts = {split: len(getattr(self, split)) for split in ("train", "val", "test")}

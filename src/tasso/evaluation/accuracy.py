@@ -1,11 +1,12 @@
 """Accuracy of a model on every task. Each test set is embedded once and scored against the classes of its own task
-(MTIL) and against the classes of all tasks (MCIL)."""
+(MTIL), against the classes of all tasks (MCIL) and, if asked for, against the classes learned so far (seen)."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -24,21 +25,39 @@ class AccuracyRows:
     Attributes:
         mtil: scored against the classes of the image's own task. None: not measured, and the model was removed.
         mcil: scored against the classes of all tasks. None: as above.
+        seen: per number of learned tasks, the row of images of learned tasks scored against the classes of all learned
+            tasks, and of others against those of their own task. None: not asked for.
         alignment: image–text distances per task, if asked for and if there is one text embedding per class.
     """
 
     mtil: list[float | None]
     mcil: list[float | None]
+    seen: list[list[float | None]] | None = None
     alignment: list[dict[str, Any]] | None = None
 
     def settings(self) -> dict[str, list[float | None]]:
-        """The rows by the name of their setting."""
-        return {"mtil": self.mtil, "mcil": self.mcil}
+        """The rows by the name of their setting; of the seen classes that of the fewest learned tasks."""
+        return {"mtil": self.mtil, "mcil": self.mcil, **({"seen": self.seen[0]} if self.seen else {})}
 
 
-def percent_correct(scores: Tensor, labels: Tensor) -> float:
-    """Share of images, in percent, whose highest score is that of their class. Scores (N, C), labels (N,)."""
-    return 100.0 * int((scores.argmax(-1) == labels).sum()) / len(labels)
+def percent_correct(scores: Tensor, labels: Tensor, same: Tensor | None = None) -> float:
+    """Share of images, in percent, whose highest score is that of their class.
+
+    Args:
+        scores: (N, C).
+        labels: (N,), columns of `scores`.
+        same: (C,), equal for columns that are one class; None: every column is a class of its own.
+    """
+    found = scores.argmax(-1)
+    right = found == labels if same is None else same[found] == same[labels]
+    return 100.0 * int(right.sum()) / len(labels)
+
+
+def same_classes(tasks: Sequence[Task]) -> Tensor:
+    """A number for each class of all tasks, (C,); classes of the same name have the same one."""
+    names = [name for task in tasks for name in task.class_names]
+    first = {name: number for number, name in reversed(list(enumerate(names)))}
+    return torch.tensor([first[name] for name in names])
 
 
 def accuracy_rows(
@@ -50,8 +69,10 @@ def accuracy_rows(
     on_progress: Callable[[int], Any] = lambda n: None,
     *,
     with_alignment: bool = False,
+    learned: Sequence[int] = (),
+    merge_names: bool = False,
 ) -> AccuracyRows:
-    """Evaluate a model on every task in both settings.
+    """Evaluate a model on every task in all settings.
 
     Args:
         inference: the model.
@@ -61,19 +82,27 @@ def accuracy_rows(
         batch_size: images per forward pass.
         on_progress: called with the number of images embedded.
         with_alignment: measure image–text distances too.
+        learned: numbers of learned tasks, the first ones of `tasks`, for which the seen classes are scored.
+        merge_names: classes of the same name are one class.
     """
     groups, names = [task.class_names for task in tasks], [task.name for task in tasks]
     task_templates = [task.prompts(templates) for task in tasks]
-    rows, distances = AccuracyRows([], []), list[dict[str, Any]]()
-    offset = 0  # column of the task's first class
-    for task, images, own_templates in zip(tasks, pixels, task_templates, strict=True):
+    seen: list[list[float | None]] = [[] for _ in learned]
+    rows, distances = AccuracyRows([], [], seen or None), list[dict[str, Any]]()
+    same = same_classes(tasks) if merge_names else None
+    ends = list(accumulate(map(len, groups)))  # columns after each task's last class
+    for index, (task, images, own_templates) in enumerate(zip(tasks, pixels, task_templates, strict=True)):
         embedded = inference.embed_all(images, batch_size, on_progress)
         scores = inference.scores(embedded, groups, task_templates, names)  # (images, classes of all tasks)
         labels = torch.from_numpy(task.evaluated.labels).to(scores.device)
-        own = scores[:, offset : offset + len(task.class_names)]
-        rows.mtil.append(percent_correct(own, labels))
-        rows.mcil.append(percent_correct(scores, labels + offset))
-        offset += len(task.class_names)
+        same = same.to(scores.device) if same is not None else None
+        offset = ends[index] - len(task.class_names)
+        own = percent_correct(scores[:, offset : ends[index]], labels)
+        rows.mtil.append(own)
+        rows.mcil.append(percent_correct(scores, labels + offset, same))
+        for row, count in zip(seen, learned, strict=True):
+            columns = scores[:, : ends[count - 1]] if index < count else None
+            row.append(own if columns is None else percent_correct(columns, labels + offset, same))
         texts = inference.texts(task.class_names, own_templates) if with_alignment else None
         if texts is not None:
             distances.append(alignment(embedded.features, texts, labels))

@@ -55,15 +55,51 @@ def last(matrix: Matrix) -> float:
     return accuracy(matrix)
 
 
-def metrics(zero_shot: Sequence[float], matrix: Sequence[Sequence[float | None]]) -> dict[str, float | None]:
-    """All metrics by name. Those that need several tasks are None for a single one."""
+def seen_average(matrix: Matrix) -> float:
+    """CoLeCLIP's seen average: mean accuracy on a task once it is learned, averaged over all tasks."""
+    return _mean([_mean([row[k] for row in matrix[k:]]) for k in range(len(matrix))])
+
+
+def step_accuracies(matrix: Sequence[Sequence[float | None]], images: Sequence[int]) -> list[float | None]:
+    """Class-incremental accuracy after each step: over all images of the classes learned so far.
+
+    Args:
+        matrix: scored against the classes learned so far.
+        images: how many of each task are evaluated.
+    """
+    found: list[float | None] = []
+    for step, row in enumerate(matrix, 1):
+        known = [value for value in row[:step] if value is not None]
+        right = sum(value * count for value, count in zip(known, images, strict=False))
+        found.append(right / sum(images[:step]) if len(known) == step else None)
+    return found
+
+
+def incremental(steps: Sequence[float | None]) -> dict[str, float | None]:
+    """Average incremental accuracy (mean over all steps) and last accuracy of class-incremental learning."""
+    known = [value for value in steps if value is not None]
+    return {
+        "incremental_average": _mean(known) if len(known) == len(steps) else None,
+        "incremental_last": steps[-1],
+    }
+
+
+def metrics(
+    zero_shot: Sequence[float], matrix: Sequence[Sequence[float | None]], images: Sequence[int] | None = None
+) -> dict[str, float | None]:
+    """All metrics by name. Those that need several tasks are None for a single one.
+
+    Args:
+        images: how many of each task are evaluated, for a matrix scored against the classes learned so far; None for
+            others, which have no class-incremental metrics.
+    """
     tasks = len(matrix)
     # `min` would skip a NaN, so every metric is None if any accuracy it needs is unknown.
     filled = [[math.nan if value is None else value for value in row] for row in matrix]
     before = [filled[i][k] for k in range(tasks) for i in range(k)]
     after = [filled[i][k] for k in range(tasks) for i in range(k, tasks)]
     several = tasks > 1
-    return {
+    found = {
         "accuracy": _if_known(filled[-1], lambda: accuracy(filled)),
         "forgetting": _if_known(after, lambda: forgetting(filled)) if several else None,
         "zero_shot_degradation": _if_known(before, lambda: zero_shot_degradation(zero_shot, filled))
@@ -73,6 +109,10 @@ def metrics(zero_shot: Sequence[float], matrix: Sequence[Sequence[float | None]]
         "average": _if_known([value for row in filled for value in row], lambda: average(filled)),
         "last": _if_known(filled[-1], lambda: last(filled)),
     }
+    if images is None:
+        return found
+    found["seen_average"] = _if_known(after, lambda: seen_average(filled))
+    return {**found, **incremental(step_accuracies(matrix, images))}
 
 
 def _if_known(needed: Sequence[float], compute: Callable[[], float]) -> float | None:
@@ -81,7 +121,7 @@ def _if_known(needed: Sequence[float], compute: Callable[[], float]) -> float | 
 
 
 def metrics_of_file(path: Path) -> dict[str, Any]:
-    """Metrics of a results.json (both settings), a run folder, or a file {"zero_shot": […], "matrix": [[…], …]}."""
+    """Metrics of a results.json (all its settings), a run folder, or a file {"zero_shot": […], "matrix": [[…], …]}."""
     path = path / "results.json" if path.is_dir() else path
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
@@ -95,7 +135,7 @@ def metrics_of_file(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: expected an object with 'zero_shot' and 'matrix'")
     if "matrix" in document:
         return dict(_checked(document, str(path)))
-    settings = [setting for setting in ("mtil", "mcil") if setting in document]
+    settings = [setting for setting in ("mtil", "mcil", "seen") if setting in document]
     if not settings:
         raise DataError(f"{path}: has neither 'matrix' nor 'mtil' and 'mcil'")
     return {setting: _checked(document[setting], f"{path}: {setting}") for setting in settings}
@@ -118,7 +158,10 @@ def _checked(part: Any, where: str) -> dict[str, float | None]:
     for number, row in enumerate(matrix):
         if not isinstance(row, list) or len(row) != len(zero_shot) or not _numbers([v for v in row if v is not None]):
             raise DataError(f"{where}: matrix[{number}] must be {len(zero_shot)} numbers")
-    return metrics(zero_shot, matrix)
+    images = part.get("images")
+    if images is not None and (not _numbers(images) or len(images) != len(matrix) or sum(images[:1]) <= 0):
+        raise DataError(f"{where}: images must be {len(matrix)} positive numbers")
+    return metrics(zero_shot, matrix, images)
 
 
 def _numbers(values: Any) -> bool:

@@ -31,7 +31,7 @@ class Prediction:
 
     Attributes:
         class_name: the class.
-        task: the task that the class belongs to; empty for class names given by the caller.
+        task: the task that the class belongs to, or all that share it; empty for class names given by the caller.
         probability: 0 … 1, a softmax over the candidates.
     """
 
@@ -94,10 +94,20 @@ class Predictor:
     """A model with its prompt templates."""
 
     def __init__(
-        self, inference: Inference, templates: Sequence[str], task_templates: Mapping[str, Sequence[str]] | None = None
+        self,
+        inference: Inference,
+        templates: Sequence[str],
+        task_templates: Mapping[str, Sequence[str]] | None = None,
+        *,
+        merge_names: bool = False,
     ) -> None:
-        """`task_templates`: templates of tasks that have their own."""
+        """
+        Args:
+            task_templates: templates of tasks that have their own.
+            merge_names: classes of the same name in several tasks are one class.
+        """
         self.inference, self.templates, self.task_templates = inference, tuple(templates), dict(task_templates or {})
+        self.merge_names = merge_names
 
     def predict(self, images: Sequence[Array], candidates: Candidates, top: int = 1) -> list[list[Prediction]]:
         """The `top` classes of each image (height × width × 3 bytes), the most probable first."""
@@ -114,6 +124,11 @@ class Predictor:
         templates = [self.task_templates.get(task, self.templates) for task in candidates.tasks]
         embedded = self.inference.embed(pixels)
         scores = self.inference.scores(embedded, candidates.groups, templates, candidates.tasks)
+        if self.merge_names and len(set(names)) < len(names):
+            columns = {name: [index for index, other in enumerate(names) if other == name] for name in names}
+            scores = torch.stack([scores[:, own].max(-1).values for own in columns.values()], dim=-1)
+            tasks = [", ".join(tasks[index] for index in own) for own in columns.values()]
+            names = list(columns)
         probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)  # (images, candidates)
         if not bool(torch.isfinite(probabilities).all()):
             raise ModelError("the model's scores contain inf or NaN; are its weights damaged?")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tasso.config import RunConfig, option, unwrap
-from tasso.data import ImageSet
+from tasso.data import BENCHMARKS, ImageSet
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Cost, ImageRequest, RunInfo, TaskInfo, Teacher, numel
 from tasso.methods.distillation import LogitDistillation
@@ -65,7 +65,8 @@ class Gift(LogitDistillation):
 
     def resolve_auto(self, config: RunConfig) -> None:
         if self.generator == "auto":
-            drawn = config.benchmark == "atlas" and config.tasks is None and self.generator_source is None
+            own = BENCHMARKS.get(config.benchmark)
+            drawn = own and not own.needs_root and config.tasks is None and self.generator_source is None
             self.generator = "atlas" if drawn else "diffusers"
 
     @property
@@ -114,8 +115,8 @@ class Gift(LogitDistillation):
     def _request(self, run: RunInfo, index: int) -> Request:
         """Images for task `index`: of classes learned before it and of those of the reference set."""
         pool = prompts(run.reference_names, run.templates[:1])
-        for task in run.tasks[:index]:
-            pool += prompts(task.class_names, task.prompts(run.templates)[:1])
+        learned = [prompts(task.class_names, task.prompts(run.templates)[:1]) for task in run.tasks[:index]]
+        pool += dict.fromkeys(prompt for some in learned for prompt in some)  # tasks may share classes
         if not pool:
             raise ConfigError("gift needs the class names of a reference set for its prompts, and there is none")
         draws = np.random.default_rng((run.seed, index)).integers(len(pool), size=self.images)

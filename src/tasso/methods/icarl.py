@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -117,15 +118,22 @@ class ICaRL(LogitDistillation):
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
         self.teacher_texts = self.pretrained_texts[task.index] if self.pretrained_texts else self.class_embeddings
-        # Classes of all tasks so far; each task may have prompts of its own, and another number of them.
-        each = [(earlier.class_names, earlier.prompts(self.default_templates)) for earlier in task.earlier]
-        each.append((task.class_names, task.templates))
+        # Classes of all tasks so far; each task may have prompts of its own, and another number of them. One that tasks
+        # share is there once: it must not compete with itself.
+        given = [(earlier.class_names, earlier.prompts(self.default_templates)) for earlier in task.earlier]
+        each: list[tuple[list[str], tuple[str, ...]]] = []
+        columns: dict[tuple[str, tuple[str, ...]], int] = {}
+        for names, own in (*given, (task.class_names, task.templates)):
+            each.append(([name for name in names if (name, own) not in columns], own))
+            for name in names:
+                columns.setdefault((name, own), len(columns))
+        self.columns = [np.asarray([columns[name, own] for name in names]) for names, own in given]
         self.all_tokens = self.clip.tokenise([text for names, own in each for text in prompts(names, own)])
         self.prompt_counts = [(len(names), len(own)) for names, own in each]
 
     def extra_images(self, task: TaskInfo) -> dict[str, ImageSet]:
-        """The memory as one set; labels count through the classes of all tasks so far."""
-        parts, offset = [], 0
+        """The memory as one set; labels count through the classes of all tasks so far, each name once."""
+        parts = []
         for index, earlier in enumerate(task.earlier):
             indices = self.memory_of(index).exemplars.cpu().numpy()
             if len(indices) and not 0 <= indices.min() <= indices.max() < len(earlier.train):
@@ -134,8 +142,7 @@ class ICaRL(LogitDistillation):
                     "does not have; the data have changed since, or the checkpoint is damaged"
                 )
             part = earlier.train.subset(indices)
-            parts.append(ImageSet(part.source, part.keys, part.labels + offset))
-            offset += len(earlier.class_names)
+            parts.append(ImageSet(part.source, part.keys, self.columns[index][part.labels]))
         together = joined(parts)
         return {"exemplars": together} if len(together) else {}
 

@@ -66,9 +66,19 @@ def similar_classes(
     return sorted(pairs, key=lambda pair: (not pair.same_name, -pair.cosine))
 
 
-def warn_of_similar_classes(clip: Clip, tasks: Sequence[Task], templates: Sequence[str]) -> list[ClassPair]:
-    """Log a warning for pairs of classes that may be duplicates, before anything is learned."""
+def warn_of_similar_classes(
+    clip: Clip, tasks: Sequence[Task], templates: Sequence[str], merge_names: bool = False
+) -> list[ClassPair]:
+    """Log a warning for pairs of classes that may be duplicates, before anything is learned.
+
+    With `merge_names`, classes of exactly the same name are one class, and need no warning; nor do two classes that are
+    in one task together.
+    """
     pairs = similar_classes(clip, tasks, templates)
+    if merge_names:
+        own = {task.name: task.class_names for task in tasks}
+        together = [{pair.class_name, pair.other_name} for pair in pairs]
+        pairs = [pair for pair, two in zip(pairs, together, strict=True) if not any(map(two.issubset, own.values()))]
     for same_name, problem in ((True, "have the same name"), (False, "have nearly the same text embedding")):
         found = [pair for pair in pairs if pair.same_name == same_name]
         if found:

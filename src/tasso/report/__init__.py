@@ -7,7 +7,18 @@ from tasso.report.conclusion import conclude
 from tasso.report.figures import write_figures
 from tasso.report.folder import report_tables, write_report
 from tasso.report.formats import print_table, to_csv, to_latex, to_markdown, to_text
-from tasso.report.frame import METRICS, SETTINGS, Setting, accuracies, compare, costs, distances, metrics, run_table
+from tasso.report.frame import (
+    METRICS,
+    SETTINGS,
+    Setting,
+    accuracies,
+    compare,
+    costs,
+    distances,
+    metrics,
+    run_table,
+    settings_of,
+)
 from tasso.report.page import Gallery, build_page, write_page
 from tasso.report.reader import ReportError
 from tasso.report.results import read_run, read_runs
@@ -56,6 +67,7 @@ __all__ = [
     "read_study",
     "report_tables",
     "run_table",
+    "settings_of",
     "sign_flip_p",
     "summary_table",
     "to_csv",

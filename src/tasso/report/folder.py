@@ -10,8 +10,9 @@ import pandas as pd
 from tasso.files import write_text
 from tasso.report.figures import write_figures
 from tasso.report.formats import to_csv, to_latex, to_markdown
-from tasso.report.frame import SETTINGS, compare, several_orders
+from tasso.report.frame import compare, settings_of, several_orders
 from tasso.report.page import write_page
+from tasso.report.peers import peer_tables
 from tasso.report.reader import ReportError
 from tasso.report.tables import CORE_METRICS, Table, cost_table, order_table, summary_table
 
@@ -22,11 +23,12 @@ def report_tables(frame: pd.DataFrame) -> dict[str, Table]:
     """The tables of a report by name, what sums up most of them first."""
     tables: dict[str, Table] = {}
     for number, orders in enumerate(several_orders(compare(frame))):
-        for setting in SETTINGS:
+        for setting in settings_of(orders.frame):
             for metric in CORE_METRICS:
                 name = f"orders-{number + 1}-{setting}-{metric.key.replace('_', '-')}"
                 tables[name] = order_table(orders, setting, metric.key)
-    return tables | {f"summary-{setting}": summary_table(frame, setting) for setting in SETTINGS}
+    tables |= {f"summary-{setting}": summary_table(frame, setting) for setting in settings_of(frame)}
+    return tables | peer_tables(frame)
 
 
 def write_report(frame: pd.DataFrame, folder: str | PathLike[str], *, title: str = "tasso report") -> Path:

@@ -4,8 +4,10 @@ A row says which run it belongs to (`run`, `method`, `label`, `model`, `benchmar
 `seed`, `finished`), what was measured (on the images of `split`, test or val: `setting`, `step`, `task`, `metric`) and
 the `value`:
 
-- accuracy in percent of one task: `setting` mtil or mcil, `step` 0 (zero-shot) to the number of learned tasks;
-- metrics of a run (`METRICS`): the same, with an empty `task`; `step` is the number of tasks;
+- accuracy in percent of one task: `setting` mtil, mcil or seen, `step` 0 (zero-shot) to the number of learned tasks;
+- metrics of a run (`METRICS`; of `seen` also `SEEN_METRICS`): the same, with an empty `task`; `step` is the number of
+  tasks;
+- accuracy over all classes learned so far (`STEPS`), and that of the pretrained model: `setting` seen, an empty `task`;
 - costs of learning a task (`COSTS`): `setting` is empty, `step` is the number of the task, counted from 1;
 - `classes` of each task, at step 0;
 - distances between images and class texts (`DISTANCES`), at step 0 and after the last task.
@@ -25,10 +27,13 @@ from typing import Literal
 
 import pandas as pd
 
-Setting = Literal["mtil", "mcil"]
-SETTINGS: tuple[Setting, ...] = ("mtil", "mcil")
+Setting = Literal["mtil", "mcil", "seen"]
+SETTINGS: tuple[Setting, ...] = ("mtil", "mcil")  # of every run
+SEEN: Setting = "seen"  # of those that score against the classes learned so far, too
 SPLITS = ("test", "val")
 METRICS = ("accuracy", "forgetting", "zero_shot_degradation", "transfer", "average", "last")
+SEEN_METRICS = ("seen_average", "incremental_average", "incremental_last")
+STEPS = ("steps_accuracy", "steps_zero_shot")
 COSTS = (
     "steps", "seconds", "images_per_second", "peak_memory_bytes", "process_peak_memory_bytes", "trainable_parameters",
     "preparing_seconds", "evaluation_seconds",
@@ -52,6 +57,12 @@ def run_table(frame: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(learned=_accuracy_rows(frame).groupby("run")["step"].max())
 
 
+def settings_of(frame: pd.DataFrame) -> tuple[Setting, ...]:
+    """The settings that all of these runs were scored in."""
+    scored = frame[frame["setting"] == SEEN]["run"].nunique()
+    return (*SETTINGS, SEEN) if scored and scored == frame["run"].nunique() else SETTINGS
+
+
 def labels(frame: pd.DataFrame) -> list[str]:
     """Labels of the methods, in the order of the frame."""
     return list(dict.fromkeys(frame["label"]))
@@ -72,9 +83,21 @@ def zero_shot(frame: pd.DataFrame, setting: Setting) -> pd.Series:
 
 def metrics(frame: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     """Metrics (columns) of every run; NaN where a run does not have one."""
-    rows = frame[(frame["task"] == "") & (frame["setting"] == setting)]
+    names = metric_names(setting)
+    rows = frame[(frame["task"] == "") & (frame["setting"] == setting) & frame["metric"].isin(names)]
     wide = rows.pivot(index="run", columns="metric", values="value")
-    return wide.reindex(index=list(dict.fromkeys(frame["run"])), columns=list(METRICS))
+    return wide.reindex(index=list(dict.fromkeys(frame["run"])), columns=names)
+
+
+def metric_names(setting: Setting) -> list[str]:
+    """The metrics of a setting."""
+    return [*METRICS, *(SEEN_METRICS if setting == SEEN else ())]
+
+
+def step_accuracies(frame: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy over all classes learned so far (columns `STEPS`) by run and step; empty where it was not measured."""
+    rows = frame[(frame["setting"] == SEEN) & frame["metric"].isin(STEPS)]
+    return rows.pivot(index=["run", "step"], columns="metric", values="value").reindex(columns=list(STEPS))
 
 
 def finished_metrics(frame: pd.DataFrame, setting: Setting) -> pd.DataFrame:

@@ -35,7 +35,8 @@
     }
     const shown = runs.filter(([method, benchmark, order]) => methods.has(`method-${method}`) &&
       !elsewhere("benchmark", `benchmark-${benchmark}`) && !elsewhere("order", `order-${order}`)).length;
-    const which = setting === "both" ? "MTIL and MCIL" : setting.toUpperCase();
+    const which = choices.filter((button) => button.dataset.show !== "both" &&
+      ["both", button.dataset.show].includes(setting)).map((button) => button.textContent).join(" and ");
     one("#filter-status").textContent =
       `Showing ${methods.size} of ${count(toggles.length, "method")}, ${shown} of ${count(runs.length, "run")}, ${which}.`;
     one("#nothing").hidden = shown > 0;

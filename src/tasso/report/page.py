@@ -24,13 +24,13 @@ from tasso.report.figures.style import drawing
 from tasso.report.figures.svg import panels
 from tasso.report.figures.write import Kind
 from tasso.report.formats import to_csv, to_latex
-from tasso.report.frame import SETTINGS, Comparison, by_tasks, compare, run_table, several_orders
+from tasso.report.frame import Comparison, by_tasks, compare, run_table, settings_of, several_orders
 from tasso.report.looks import Look, looks
+from tasso.report.peers import WHOSE, peer_tables
 from tasso.report.reader import ReportError
 from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import (
     CORE_METRICS,
-    METRIC_COLUMNS,
     SETTING_MEANINGS,
     SETTING_NAMES,
     Table,
@@ -38,6 +38,7 @@ from tasso.report.tables import (
     cost_table,
     count_of,
     matrix_table,
+    metric_columns,
     order_table,
     summary_table,
 )
@@ -94,6 +95,7 @@ def build_page(
             page.draw(figures(frame, matrices_of=matrices_of, distances_of=distances_of))
         every = [
             page.summary(details=not sections),
+            page.published(),
             page.trade_off(),
             page.curves(),
             *sections,
@@ -165,12 +167,14 @@ class _Page:
         self.comparisons = compare(frame)
         self.looks = looks(frame)
         self.choices = Choices.of(self.comparisons, self.looks)
+        shown = {setting for comparison in self.comparisons for setting in settings_of(comparison.frame)}
+        self.settings = {setting: name for setting, name in SETTING_NAMES.items() if setting in shown}
         self.files: dict[str, dict[str, str]] = {}
         self.styles: dict[str, str] = {}  # of figures: a CSS class for each
         self.drawn: dict[Kind, list[Drawn]] = {}
 
     def render(self, template: str, **values: Any) -> Markup:
-        return render(template, choices=self.choices, save=self._save, **values)
+        return render(template, choices=self.choices, settings=self.settings, save=self._save, **values)
 
     def style_rules(self) -> str:
         return "\n".join(f".{name}{{{style}}}" for style, name in self.styles.items())
@@ -195,7 +199,8 @@ class _Page:
         ]
         if details:
             parts += self._details()
-        parts.append(Folded("What the columns mean", [self._drawing("meanings", metrics=METRIC_COLUMNS)]))
+        metrics = metric_columns(settings_of(self.frame)[-1])
+        parts.append(Folded("What the columns mean", [self._drawing("meanings", metrics=metrics)]))
         return Section("summary", "Results", parts)
 
     def _details(self) -> list[Part]:
@@ -210,12 +215,18 @@ class _Page:
                     setting=setting,
                     benchmark=orders.benchmark,
                 )
-                for setting in SETTINGS
+                for setting in settings_of(orders.frame)
             ]
             found.append(Folded(f"Order by order: {orders.name}", blocks))
-        tables = [Shown(f"summary-{setting}", summary_table(self.frame, setting), setting) for setting in SETTINGS]
+        settings = settings_of(self.frame)
+        tables = [Shown(f"summary-{setting}", summary_table(self.frame, setting), setting) for setting in settings]
         rows = count_of(len(tables[0].table.rows), "row")
         return [*found, Folded(f"Every metric ({rows} per setting)", tables)]
+
+    def published(self) -> Section | None:
+        """What others published on these benchmarks, apart from our own."""
+        tables = [Shown(name, table) for name, table in peer_tables(self.frame).items()]
+        return Section("published", f"Published by others ({WHOSE})", tables, "Published") if tables else None
 
     def costs(self) -> Section:
         table = cost_table(self.frame)
@@ -307,7 +318,7 @@ class _Page:
         for number, group in enumerate(groups):
             where = group[0][0].where
             inner: list[Part] = []
-            for setting in (*SETTINGS, None):
+            for setting in (*SETTING_NAMES, None):
                 if mine := [one for one in group if one[0].setting == setting]:
                     heading = (SETTING_NAMES[setting], SETTING_MEANINGS[setting]) if setting else ("", "")
                     inner.append(Block([content(mine)], *heading, setting=setting))

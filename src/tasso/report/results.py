@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from tasso.evaluation.metrics import step_accuracies
 from tasso.files import parse_json
-from tasso.report.frame import COLUMNS, COSTS, DISTANCES, METRICS, SETTINGS, SPLITS, typed
+from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
 
@@ -112,12 +113,14 @@ def _parse(results: Value, folder: Path) -> pd.DataFrame:
     if len(set(tasks)) != len(tasks) or "" in tasks:
         raise results["tasks"].fail("a task has no name" if "" in tasks else "a task is named twice")
     finished = results["finished"].flag()
+    settings = (*SETTINGS, SEEN) if results.get(SEEN) else SETTINGS
     rows: list[_Row] = [
-        row for setting in SETTINGS for row in _setting_rows(results[setting], setting, tasks, finished)
+        row for setting in settings for row in _setting_rows(results[setting], setting, tasks, finished)
     ]
-    learned = [len(results[setting]["matrix"].items()) for setting in SETTINGS]
-    if learned[0] != learned[1]:
-        raise results["mcil"]["matrix"].fail(f"{learned[1]} rows, but mtil.matrix has {learned[0]}")
+    learned = [len(results[setting]["matrix"].items()) for setting in settings]
+    for setting, count in zip(settings, learned, strict=True):
+        if count != learned[0]:
+            raise results[setting]["matrix"].fail(f"{count} rows, but mtil.matrix has {learned[0]}")
     run = {
         "run": str(folder),
         **{name: results[name].text() for name in ("method", "label", "model", "benchmark")},
@@ -147,7 +150,7 @@ def _split(split: Value | None) -> str:
     return split.text()
 
 
-def _setting_rows(part: Value, setting: str, tasks: Sequence[str], finished: bool) -> list[_Row]:
+def _setting_rows(part: Value, setting: Setting, tasks: Sequence[str], finished: bool) -> list[_Row]:
     size = len(tasks)
     start: list[float | None] = [_percent(item) for item in _sized(part["zero_shot"], size)]
     # null: an extended run whose early checkpoints were gone
@@ -164,9 +167,14 @@ def _setting_rows(part: Value, setting: str, tasks: Sequence[str], finished: boo
     ]
     metrics = part["metrics"]
     if metrics.value is not None:
-        rows += [(setting, size, "", name, metrics[name].optional_number(), ()) for name in METRICS]
+        rows += [(setting, size, "", name, metrics[name].optional_number(), ()) for name in metric_names(setting)]
     elif finished:
         raise metrics.fail("null in a finished run")
+    if setting == SEEN:
+        images = [item.integer("a number of images", least=1) for item in _sized(part["images"], size)]
+        before = [item.optional_number() for item in _sized(part["zero_shot_steps"], size)]
+        for name, values in zip(STEPS, (step_accuracies(matrix, images), before), strict=True):
+            rows += [(setting, step, "", name, value, ()) for step, value in enumerate(values, 1)]
     return rows
 
 

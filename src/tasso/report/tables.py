@@ -10,8 +10,10 @@ from typing import Literal
 
 import pandas as pd
 
+from tasso.evaluation.metrics import incremental
 from tasso.report.frame import (
     COSTS,
+    SEEN,
     Comparison,
     Orders,
     Setting,
@@ -21,15 +23,18 @@ from tasso.report.frame import (
     costs,
     finished_metrics,
     run_table,
+    settings_of,
+    step_accuracies,
     zero_shot,
 )
 from tasso.report.reader import ReportError
 from tasso.report.significance import LEVEL, Key, Paired, describe_tests, paired_test
 
-SETTING_NAMES: dict[Setting, str] = {"mtil": "MTIL", "mcil": "MCIL"}
+SETTING_NAMES: dict[Setting, str] = {"mtil": "MTIL", "mcil": "MCIL", "seen": "Seen"}
 SETTING_MEANINGS: dict[Setting, str] = {
     "mtil": "each image is scored against the classes of its own task",
     "mcil": "each image is scored against the classes of all tasks together",
+    "seen": "each image is scored against the classes learned so far, one of a task not yet learned against its own",
 }
 
 Direction = Literal["up", "down"]
@@ -140,6 +145,21 @@ METRIC_COLUMNS = (
     Metric("average", "Average", "up", "mean accuracy over all tasks and all steps (ZSCL's)"),
     Metric("last", "Last", "up", "ZSCL's name for the accuracy after the last task"),
 )
+SEEN_COLUMNS = (
+    Metric("seen_average", "Seen average", "up", "mean accuracy on tasks once they are learned (CoLeCLIP's)"),
+    Metric(
+        "incremental_average",
+        "Incremental average",
+        "up",
+        "accuracy over all images of the classes learned so far, the mean over the steps (class-incremental Avg)",
+    ),
+    Metric("incremental_last", "Incremental last", "up", "the same after the last step (class-incremental Last)"),
+)
+
+
+def metric_columns(setting: Setting) -> tuple[Metric, ...]:
+    """The metrics of a setting."""
+    return (*METRIC_COLUMNS, *SEEN_COLUMNS) if setting == SEEN else METRIC_COLUMNS
 
 
 def fixed(value: float, digits: int) -> str:
@@ -175,14 +195,14 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
     tests: list[tuple[str, Paired]] = []
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
     counts: set[int] = set()
+    shown = metric_columns(setting)
     for comparison in comparisons:
         found = finished_metrics(comparison.frame, setting)
         where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))
         about = (comparison.benchmark, comparison.order)
-        start = Cell(fmean(zero_shot(comparison.frame, setting)))
-        others = (Cell(None),) * (len(METRIC_COLUMNS) - 1)
-        rows.append(Row((Cell(ZERO_SHOT), *where, Cell(None), start, *others), starts_block=bool(rows), about=about))
-        ranked = [_column(found, comparison.labels, metric) for metric in METRIC_COLUMNS]
+        start = zero_shot_cells(comparison.frame, setting, shown)
+        rows.append(Row((Cell(ZERO_SHOT), *where, Cell(None), *start), starts_block=bool(rows), about=about))
+        ranked = [_column(found, comparison.labels, metric) for metric in shown]
         for index, label in enumerate(comparison.labels):
             count = int((found["label"] == label).sum())
             counts.add(count)
@@ -190,8 +210,8 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
             rows.append(Row((Cell(label), *where, Cell(count, digits=0), *numbers), label=label, about=about))
         prefix = f"{comparison.name}, " if len(comparisons) > 1 else ""
         # Not for "last": it is the accuracy under ZSCL's name.
-        named = zip(METRIC_COLUMNS[:-1], ranked, strict=False)
-        tests += [(prefix + metric.name, test) for metric, (_, test) in named if test]
+        named = zip(shown, ranked, strict=True)
+        tests += [(prefix + metric.name, test) for metric, (_, test) in named if test and metric.key != "last"]
     if several := " or ".join(str(count) for count in sorted(counts) if count > 1):
         notes.append(f"Mean ± sample standard deviation (n - 1) over n = {several} runs with different seeds.")
     most = max(len(comparison.labels) for comparison in comparisons)
@@ -208,11 +228,18 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
             Column("Method", numeric=False),
             *where_columns,
             Column("Runs"),
-            *(Column(metric.name, metric.better) for metric in METRIC_COLUMNS),
+            *(Column(metric.name, metric.better) for metric in shown),
         ),
         rows=tuple(rows),
         notes=(*notes, *describe_tests(tests)),
     )
+
+
+def zero_shot_cells(frame: pd.DataFrame, setting: Setting, metrics: Sequence[Metric]) -> list[Cell]:
+    """What the pretrained model has of these metrics: its accuracy, and that over the classes of each step."""
+    steps = step_accuracies(frame)["steps_zero_shot"].groupby("step").agg(fmean) if setting == SEEN else []
+    known = incremental(list(steps)) if len(steps) else {"accuracy": fmean(zero_shot(frame, setting))}
+    return [Cell(_or_none(known.get(metric.key))) for metric in metrics]
 
 
 def _run_notes(comparison: Comparison, where: str) -> list[str]:
@@ -227,7 +254,8 @@ def _run_notes(comparison: Comparison, where: str) -> list[str]:
 
 
 def combined_table(frame: pd.DataFrame) -> Table:
-    """The paper's three metrics in both settings side by side, for runs of one benchmark, model and set of tasks.
+    """The paper's three metrics in all settings side by side, for runs of one benchmark, model and set of tasks. Of
+    the classes learned so far it has the two of class-incremental learning.
 
     Of several orders, the mean over them; a method that lacks one has none.
     """
@@ -236,12 +264,15 @@ def combined_table(frame: pd.DataFrame) -> Table:
         raise ReportError("a combined table needs runs of one benchmark, model and set of tasks")
     (orders,) = groups
     names = orders.labels
-    columns, start, tests = [Column("Method", numeric=False)], [], []
+    columns, start, tests = [Column("Method", numeric=False)], list[Cell](), []
     grid: list[list[Cell]] = [[] for _ in names]
-    for setting, setting_name in SETTING_NAMES.items():
-        for metric in CORE_METRICS:
-            columns.append(Column(f"{setting_name} {metric.name.lower()}", metric.better, setting=setting))
-            start.append(Cell(fmean(zero_shot(frame, setting)) if metric.key == "accuracy" else None))
+    settings = settings_of(frame)
+    for setting in settings:
+        metrics = SEEN_COLUMNS[1:] if setting == SEEN else CORE_METRICS
+        start += zero_shot_cells(frame, setting, metrics)
+        for metric in metrics:
+            name = metric.name if setting == SEEN else f"{SETTING_NAMES[setting]} {metric.name.lower()}"
+            columns.append(Column(name, metric.better, setting=setting))
             cells, test = order_means(orders, setting, metric)
             for line, cell in zip(grid, cells, strict=True):
                 line.append(cell)
@@ -250,7 +281,7 @@ def combined_table(frame: pd.DataFrame) -> Table:
         Row((Cell(label), *line), label=label, about=(orders.benchmark, orders.order))
         for label, line in zip(names, grid, strict=True)
     ]
-    notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}." for setting in SETTING_NAMES]
+    notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}." for setting in settings]
     if len(orders.comparisons) > 1:
         notes.append(f"Means over {len(orders.comparisons)} orders of the tasks.")
         notes += _without_mean(row.cells[0].main for row in rows if row.cells[1].value is None)
@@ -343,7 +374,7 @@ def rank(
 
 def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Table:
     """One metric of every method (rows) in every order of the same tasks (columns), and the mean over the orders."""
-    metric = next(metric for metric in METRIC_COLUMNS if metric.key == key)
+    metric = next(metric for metric in metric_columns(setting) if metric.key == key)
     names = orders.labels
     found = finished_metrics(orders.frame, setting)
     grid: list[list[Cell]] = [[] for _ in names]
@@ -399,8 +430,8 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
     )
 
 
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _or_none(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
 
 
 # Column name, how many of the stored unit make one of the shown unit, decimals; in the order of COSTS.

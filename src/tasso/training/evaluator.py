@@ -50,7 +50,7 @@ def check_split(run: RunFolder, config: RunConfig) -> None:
 
 
 def evaluate(config: RunConfig, run: Path | None = None, after: str | None = None) -> dict[str, Any]:
-    """Accuracy of a pretrained model, or of a run's checkpoint, in both settings.
+    """Accuracy of a pretrained model, or of a run's checkpoint, in all settings.
 
     Args:
         run: evaluate a checkpoint of this run, by default the latest.
@@ -63,16 +63,23 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
         check_weights_of(RunFolder(run), clip)
     evaluator = Evaluator(config, clip)
     checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
-    rows = evaluator.rows(inference)
+    names = evaluator.sequence.names
+    learned = _learned(RunFolder(run), checkpoint) if run and checkpoint else []
+    rows = evaluator.rows(inference, learned=len(learned) if names[: len(learned)] == learned else 0)
     return {
         "model": str(clip.spec),
         "checkpoint": checkpoint,
         "benchmark": config.benchmark,
         "split": config.evaluate_on,
-        "tasks": evaluator.sequence.names,
-        "mtil": rows.mtil,
-        "mcil": rows.mcil,
+        "tasks": names,
+        **rows.settings(),
     }
+
+
+def _learned(run: RunFolder, checkpoint: str) -> list[str]:
+    """The tasks that a run had learned when this checkpoint was saved."""
+    tasks: list[str] = (run.read_results() or {})["tasks"]
+    return tasks[: tasks.index(checkpoint) + 1]
 
 
 class Evaluator:
@@ -91,10 +98,16 @@ class Evaluator:
         cache = PixelCache(clip.preprocess, device, pool, config.cache_gib, packs)
         self.pixels = [cache.pixels(task.evaluated, f"{task.name} {task.split}") for task in self.sequence.tasks]
 
-    def rows(self, inference: Inference, what: str = "") -> AccuracyRows:
-        """Accuracy on every task in both settings; `what` is for the progress bar."""
+    def rows(self, inference: Inference, what: str = "", learned: int = 0) -> AccuracyRows:
+        """Accuracy on every task in all settings.
+
+        Args:
+            what: for the progress bar.
+            learned: how many of the tasks, the first ones, the model has learned.
+        """
         with progress(f"evaluating {what}".rstrip(), sum(map(len, self.pixels))) as advance:
             return accuracy_rows(
                 inference, self.sequence.tasks, self.pixels, read_templates(unwrap(self.config.template)),
                 self.config.eval_batch_size, lambda n: advance(n, ""),
+                learned=[learned] if self.config.scores_seen else (), merge_names=self.config.merges_names,
             )  # fmt: skip

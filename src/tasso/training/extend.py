@@ -14,6 +14,7 @@ from typing import Any
 from tasso.config import OWN, RunConfig, from_dict, options_of
 from tasso.config.task_specs import TaskSpec, parse_tasks
 from tasso.data import BENCHMARKS
+from tasso.data.steps import task_of_step
 from tasso.errors import ConfigError, RunError
 from tasso.training.learner import Learner, learn_resolved
 from tasso.training.resolve import resolve
@@ -48,7 +49,8 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
                 folder.take_checkpoint(index, name, old_folder)
         if folder.read_results() is None:
             # Written last: from now on the old folder is not needed.
-            old = {key: old_results[key] for key in ("tasks", "mtil", "mcil", "per_task")}
+            settings = [setting for setting in ("mtil", "mcil", "seen") if setting in old_results]
+            old = {key: old_results[key] for key in ("tasks", *settings, "per_task")}
             folder.write_results({**learner.first_results(), "extends": {"run": run.name, **old}})
 
     learn_resolved(config, method, (old_results, run), begin, rerun_option="another --out")
@@ -69,11 +71,13 @@ def extended_config(
         raise ConfigError(
             f"tasks: {folder.path} has a task {duplicates[0]!r} already; give it another name, as in NEW=PLACE"
         )
-    if config.tasks:
-        by_name = {task["name"]: task for task in config.tasks}
-        old_tasks = [by_name[name] for name in old_names]
-    else:
-        old_tasks = [{"name": name, "from": f"{config.benchmark}:{name}"} for name in old_names]
+    specs = {task["name"]: task for task in config.tasks or ()}
+    old_tasks = []
+    for name in old_names:
+        task = task_of_step(name) if config.split_classes else name
+        # A step becomes a task with some classes: the new tasks are not split.
+        classes = {"classes": results["class_names"][name]} if config.split_classes else {}
+        old_tasks.append({**specs.get(task, {"from": f"{config.benchmark}:{task}"}), "name": name, **classes})
     catalogued = config.benchmark in BENCHMARKS
     values = {
         **config.to_dict(),
@@ -81,6 +85,9 @@ def extended_config(
         "tasks": [*old_tasks, *new_tasks],
         "sequence": "S1",
         "limit_tasks": None,
+        "split_classes": None,
+        "class_order": None,
+        "score_seen": config.scores_seen,
         "reference": config.reference or (config.benchmark if catalogued else None),
         "overwrite": False,
         **options,

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ class Learner:
         self.told_memory = False
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         if config.tasks:
-            warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates)
+            warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates, config.merges_names)
         if config.checkpoint_activations:
             self.clip.checkpoint_activations()
         self.clip.tune = config.tune
@@ -201,7 +201,7 @@ class Learner:
         tasks = self.sequence.tasks
         self._log_plan(results)
         if not results["mtil"]["zero_shot"]:
-            rows = self._evaluate("zero-shot", with_alignment=True)
+            rows = self._evaluate("zero-shot", range(len(tasks) + 1), with_alignment=True)
             add_zero_shot(results, rows)
             self.folder.write_results(results)
             self.tracking.row(self.sequence.names, rows.settings(), 0)
@@ -212,12 +212,13 @@ class Learner:
                 continue
             metadata = self._learn_task(index)
             started = time.perf_counter()
-            rows = self._evaluate(f"after {tasks[index].name}", with_alignment=index == len(tasks) - 1)
+            last = index == len(tasks) - 1
+            rows = self._evaluate(f"after {tasks[index].name}", [index + 1], with_alignment=last)
             metadata["evaluation_seconds"] = round(time.perf_counter() - started, 3)
             add_row(results, rows, metadata)
             self.folder.write_results(results)
             self.folder.drop_state()
-            self.folder.log("evaluated", task=tasks[index].name, mtil=rows.mtil, mcil=rows.mcil)
+            self.folder.log("evaluated", task=tasks[index].name, **rows.settings())
             self.tracking.row(self.sequence.names, rows.settings(), self._steps_before(index + 1))
             if results["finished"]:
                 summary = {setting: results[setting]["metrics"] for setting in rows.settings()}
@@ -289,7 +290,7 @@ class Learner:
         self.data.cache.begin_phase()
         plan, train = self._plan(task), self.data.pixels(task.train, f"{task.name} train")
         info = TaskInfo(
-            index, task.name, task.class_names, task.prompts(self.templates), self.config.seed, plan.steps,
+            index, task.name, task.class_names, task.train_prompts(self.templates), self.config.seed, plan.steps,
             train, self.data.pixels, self.sequence.tasks[: index + 1],
         )  # fmt: skip
         self.method.begin_task(info)
@@ -328,8 +329,8 @@ class Learner:
 
     # -- evaluation -----------------------------------------------------------------------------------------
 
-    def _evaluate(self, when: str, *, with_alignment: bool = False) -> AccuracyRows:
-        """Evaluate the current model on all tasks; `when` is for messages."""
+    def _evaluate(self, when: str, learned: Sequence[int], *, with_alignment: bool = False) -> AccuracyRows:
+        """Evaluate the current model on all tasks; `when` is for messages, `learned` as for `accuracy_rows`."""
         tasks = self.sequence.tasks
         self.data.cache.begin_phase()
         pixels = [self.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks]
@@ -342,6 +343,8 @@ class Learner:
                 self.config.eval_batch_size,
                 lambda n: advance(n, ""),
                 with_alignment=with_alignment,
+                learned=learned if self.config.scores_seen else (),
+                merge_names=self.config.merges_names,
             )
         measured = zip(self.sequence.names, rows.mtil, strict=True)
         accuracies = ", ".join(f"{name} {value:.1f}" for name, value in measured if value is not None)

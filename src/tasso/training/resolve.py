@@ -1,4 +1,5 @@
-"""Fill in what a configuration leaves open: defaults of protocol and method, precision, label, absolute paths."""
+"""Fill in what a configuration leaves open: options of its benchmark, defaults of protocol and method, precision,
+label, absolute paths."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 
 from tasso.config import RunConfig, absolute_paths, read_templates, require, unwrap
-from tasso.data import BENCHMARKS, TASK_IMAGES
+from tasso.data import BENCHMARKS, TASK_IMAGES, with_benchmark_options
 from tasso.errors import ConfigError
 from tasso.methods import Method
 from tasso.methods.defaults import with_defaults
@@ -17,6 +18,7 @@ from tasso.training.engine import check_optimizer, choose_device, choose_precisi
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     """The configuration with all values filled in, and its method."""
+    config = with_benchmark_options(config)
     resolved, method = with_defaults(config)
     method.resolve_auto(config)
     for key, path in absolute_paths(method).items():

@@ -14,7 +14,7 @@ from tasso.data import TaskSequence
 from tasso.errors import RunError
 from tasso.evaluation.accuracy import AccuracyRows
 from tasso.evaluation.alignment import BINS, RANGE
-from tasso.evaluation.metrics import metrics
+from tasso.evaluation.metrics import metrics, step_accuracies
 from tasso.methods import Method
 from tasso.models.clip import Clip, ModelSpec
 from tasso.training.identity import portable
@@ -53,6 +53,7 @@ def new_results(
         "tasks": sequence.names,
         "mtil": {"zero_shot": [], "matrix": [], "metrics": None},
         "mcil": {"zero_shot": [], "matrix": [], "metrics": None},
+        **({"seen": _seen(sequence)} if config.scores_seen else {}),
         "alignment": {"bins": BINS, "range": list(RANGE), "zero_shot": None, "last": None},
         "per_task": [],
         "classes": {task.name: len(task.class_names) for task in tasks},
@@ -65,10 +66,22 @@ def new_results(
     }
 
 
+def _seen(sequence: TaskSequence) -> dict[str, Any]:
+    """The setting of the classes learned so far, without measurements.
+
+    `images`: how many are evaluated per task, the weights of the accuracy after a step. `zero_shot_steps`: that
+    accuracy of the pretrained model.
+    """
+    images = [len(task.evaluated) for task in sequence.tasks]
+    return {"zero_shot": [], "matrix": [], "metrics": None, "images": images, "zero_shot_steps": []}
+
+
 def add_zero_shot(results: dict[str, Any], rows: AccuracyRows) -> None:
-    """Add the row of the pretrained model."""
+    """Add the row of the pretrained model; its seen classes are scored for every number of learned tasks."""
     for setting, row in rows.settings().items():
         results[setting]["zero_shot"] = row
+    if rows.seen:
+        results["seen"]["zero_shot_steps"] = step_accuracies(rows.seen[1:], results["seen"]["images"])
     results["alignment"]["zero_shot"] = rows.alignment
 
 
@@ -78,7 +91,7 @@ def add_row(results: dict[str, Any], rows: AccuracyRows, metadata: dict[str, Any
         part = results[setting]
         part["matrix"].append(row)
         if len(part["matrix"]) == len(results["tasks"]):
-            part["metrics"] = metrics(part["zero_shot"], part["matrix"])
+            part["metrics"] = metrics(part["zero_shot"], part["matrix"], part.get("images"))
             results["finished"] = True
     if results["finished"]:
         results["alignment"]["last"] = rows.alignment
@@ -89,12 +102,18 @@ def earlier_row(results: Mapping[str, Any], index: int, tasks: Sequence[str]) ->
     """The row after a task of the extended run whose checkpoint was removed, and the metadata of its training.
 
     MTIL scores a task against its own classes, so earlier accuracies still hold; those of new tasks are unknown. In
-    MCIL the classes of the new tasks are candidates too, so all accuracies are unknown.
+    MCIL the classes of the new tasks are candidates too, so all accuracies are unknown. Among the classes learned so
+    far are none of the new tasks, so if these were scored, they hold.
     """
     extended = results["extends"]
-    mtil = dict(zip(extended["tasks"], extended["mtil"]["matrix"][index], strict=True))
-    rows = AccuracyRows([mtil.get(name) for name in tasks], [None for _ in tasks])
-    return rows, dict(extended["per_task"][index])
+
+    def row_of(setting: str) -> list[float | None]:
+        known = dict(zip(extended["tasks"], extended[setting]["matrix"][index], strict=True))
+        return [known.get(name) for name in tasks]
+
+    unknown: list[float | None] = [None for _ in tasks]
+    seen = [row_of("seen") if "seen" in extended else unknown] if "seen" in results else None
+    return AccuracyRows(row_of("mtil"), unknown, seen), dict(extended["per_task"][index])
 
 
 def check_results(document: Any, file: Path) -> dict[str, Any]:
@@ -114,7 +133,7 @@ def check_results(document: Any, file: Path) -> dict[str, Any]:
         "per_task": isinstance(rows, list) and all(isinstance(row, dict) for row in rows),
         "class_names": isinstance(names, dict) and all(isinstance(value, list) for value in names.values()),
     }
-    for setting in ("mtil", "mcil"):
+    for setting in ("mtil", "mcil", *(["seen"] if "seen" in document else [])):
         part = document[setting]
         lists = isinstance(part, dict) and all(isinstance(part.get(key), list) for key in ("zero_shot", "matrix"))
         well_formed[setting] = lists and all(isinstance(row, list) for row in part["matrix"])

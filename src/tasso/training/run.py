@@ -62,8 +62,9 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, dict[str, float] | None]:
-        """Metrics by setting ("mtil", "mcil"); None while the run is unfinished."""
-        return {setting: self.results[setting]["metrics"] for setting in ("mtil", "mcil")}
+        """Metrics by setting ("mtil", "mcil" and, where it was scored, "seen"); None while the run is unfinished."""
+        settings = [setting for setting in ("mtil", "mcil", "seen") if setting in self.results]
+        return {setting: self.results[setting]["metrics"] for setting in settings}
 
     @property
     def tasks(self) -> list[str]:
@@ -141,15 +142,18 @@ class Run:
 
     def stages(self) -> Iterator[tuple[str | None, Predictor]]:
         """All models of the run, each with the task that it learned last; the pretrained one (None) first."""
-        pretrained, templates = self._pretrained(), self.templates
-        yield None, Predictor(Inference(pretrained), templates, self.task_templates)
+        pretrained = self._pretrained()
+        yield None, self._predictor(Inference(pretrained))
         for task in self.checkpoints:
-            yield task, Predictor(self._load(pretrained.copy(), task)[1], templates, self.task_templates)
+            yield task, self._predictor(self._load(pretrained.copy(), task)[1])
 
     @cached_property
     def predictor(self) -> Predictor:
         """The model with its prompt templates."""
-        return Predictor(self.inference, self.templates, self.task_templates)
+        return self._predictor(self.inference)
+
+    def _predictor(self, inference: Inference) -> Predictor:
+        return Predictor(inference, self.templates, self.task_templates, merge_names=self.config.merges_names)
 
     def candidates(self, task: str | None = None, classes: Sequence[str] | None = None) -> Candidates:
         """The classes of one task, of all tasks of the run, or any others by name."""

@@ -13,5 +13,6 @@ from .benchmark import SPLITS, render
 from .extras import EXTRAS
 from .reference import render_reference
 from .registry import DOMAINS, Domain, register
+from .styles import STYLES
 
-__all__ = ["DOMAINS", "EXTRAS", "SPLITS", "Domain", "register", "render", "render_reference"]
+__all__ = ["DOMAINS", "EXTRAS", "SPLITS", "STYLES", "Domain", "register", "render", "render_reference"]

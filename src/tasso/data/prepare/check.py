@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
-from tasso.data.catalogue import DataSet, data_root, subset
+from tasso.data.benchmarks import DataSet
+from tasso.data.catalogue import data_root, subset
 from tasso.data.images import thread_pool
 from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.fingerprint import ZeroShot, differences
 from tasso.data.prepare.layouts import EUROSAT_NAMES, flower_names
 from tasso.data.prepare.unreadable import CheckedImages, unreadable
+from tasso.data.steps import WHOLE
 from tasso.errors import ConfigError, DataError, no_such
 
 Kind = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
@@ -72,7 +74,8 @@ def check(
                 _read(report, getattr(task, split), f"{name} {split}", pool, cache)
         return report
 
-    reports = [check_data_set(name) for name in order(benchmark.tasks, config.sequence, config.limit_tasks)]
+    names = order(benchmark.tasks, config.sequence, config.limit_tasks, benchmark.sequences)
+    reports = [check_data_set(name) for name in names]
     reference, images = _check_reference(benchmark, root, config)
     if not quick and images is not None:
         _read(reference, images, "reference images", pool, cache)
@@ -178,7 +181,7 @@ def _read(report: DataSetReport, images: ImageSet, title: str, pool: ThreadPoolE
 def _check_reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[DataSetReport, ImageSet | None]:
     """The reference images that a run would use."""
     data_set = benchmark.reference
-    exact = benchmark.name != "mtil"  # of ImageNet, any list will do that is long enough
+    exact = benchmark.name != "mtil" and not benchmark.protocol  # of ImageNet, any list will do that is long enough
     report = DataSetReport(data_set.name, {"train": data_set.train} if exact else {})
     try:
         images, class_names = benchmark.load_reference(root, False)
@@ -212,7 +215,8 @@ def _compare(
     if not usable:
         return document
     # Whatever is wrong with the sizes is reported already, and no reason not to evaluate.
-    values = {**config.to_dict(), "sequence": ",".join(usable), "limit_tasks": None, "check_counts": False}
+    whole = {"split_classes": WHOLE, "limit_tasks": None, "check_counts": False}
+    values = {**config.to_dict(), "sequence": ",".join(usable), **whole}
     result = zero_shot(from_dict(values, "tasso data check"))
     known = result.expected
     document |= {"model": result.model, "compared_with": known.source if known else None}
@@ -231,7 +235,8 @@ def _compare(
             if abs(off) > limit:
                 text = (
                     f"zero-shot {setting.upper()} accuracy is {row[name]:.2f}, {abs(off):.2f} points "
-                    f"{'above' if off > 0 else 'below'} {expected[name]:.2f} ({known.source}; {limit:.2f} allowed)"
+                    f"{'above' if off > 0 else 'below'} {expected[name]:.2f} ({known.source}; {limit:.2f} allowed): "
+                    "other class names, prompts or images?"
                 )
                 usable[name].problems.append(("fingerprint", text))
     return document

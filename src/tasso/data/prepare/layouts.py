@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.prepare.splits import Item, Listing
+from tasso.data.readers.labelled import lines
 from tasso.errors import DataError
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -227,20 +228,6 @@ def class_folders(images: Path, names: set[str] | None, where: Path) -> Listing:
 def class_names(images: Path) -> tuple[str, ...]:
     """Folders, sorted by name."""
     return tuple(sorted(entry.name for entry in images.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
-
-
-def lines(file: Path) -> list[str]:
-    """The lines of a list, without empty ones."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError(f"the list {file} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a readable list: {error}") from None
-    found = [line.strip() for line in text.splitlines() if line.strip()]
-    if not found:
-        raise DataError(f"{file}: the list is empty")
-    return found
 
 
 def read_mat(file: Path, key: str) -> Any:

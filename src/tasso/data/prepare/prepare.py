@@ -8,15 +8,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tasso.data.benchmarks.field import PEERS
 from tasso.data.prepare.annotations import annotate, check_annotations, counts, find_coop_split, has_own_annotations
 from tasso.data.prepare.archives import archive_folders, find, how_to_get
 from tasso.data.prepare.options import Options
 from tasso.data.prepare.sources import RECIPES, Recipe
 from tasso.data.prepare.trees import missing_trees, remove_leftovers, unpack_trees
+from tasso.data.readers.from_torchvision import read_torchvision
 from tasso.errors import ConfigError, DataError, TassoError, no_such
 from tasso.files import locked
 
 log = logging.getLogger("tasso")
+
+IN_TORCHVISION = {peer.kind: peer for peer in PEERS.values()}
+DEAD = {
+    "StanfordCars": "Its address is dead since 2023: github.com/pytorch/vision/issues/7545 says how to get it",
+    "SUN397": "Its address is dead (github.com/pytorch/vision/issues/9348): unpack a copy of SUN397.tar.gz there",
+}
 
 
 @dataclass(frozen=True)
@@ -31,11 +39,13 @@ class Outcome:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The data sets that these names select."""
+    """The data sets that these names select: the paper's, torchvision's by the names of its classes, or groups."""
+    groups = {"all": [*RECIPES], "mtil-11": [*IN_TORCHVISION]}
+    known = [*groups, *RECIPES, *IN_TORCHVISION]
     for name in names:
-        if name != "all" and name not in RECIPES:
-            raise ConfigError(f"data prepare: {no_such('data set', name, ['all', *RECIPES])}")
-    return list(RECIPES) if "all" in names else list(dict.fromkeys(names))
+        if name not in known:
+            raise ConfigError(f"data prepare: {no_such('data set', name, known)}")
+    return list(dict.fromkeys(one for name in names for one in groups.get(name, [name])))
 
 
 def prepare(names: Sequence[str], root: Path, options: Options) -> list[Outcome]:
@@ -43,7 +53,8 @@ def prepare(names: Sequence[str], root: Path, options: Options) -> list[Outcome]
     outcomes = []
     for name in chosen(names):
         try:
-            outcomes.append(prepare_one(RECIPES[name], root, options))
+            one = RECIPES.get(name)
+            outcomes.append(prepare_one(one, root, options) if one else prepare_torchvision(name, root, options))
         except TassoError as error:
             outcomes.append(Outcome(name, problem=str(error)))
         except OSError as error:
@@ -54,7 +65,11 @@ def prepare(names: Sequence[str], root: Path, options: Options) -> list[Outcome]
 def plan(names: Sequence[str], root: Path, options: Options) -> list[str]:
     """What exists, what would be downloaded and what the user has to get. Nothing is done."""
     lines = []
-    for recipe in (RECIPES[name] for name in chosen(names)):
+    names = chosen(names)
+    for name in names:
+        if name in IN_TORCHVISION:
+            lines.append(f"{name}: torchvision would download what is missing" + _remark(name))
+    for recipe in (RECIPES[name] for name in names if name in RECIPES):
         folder = root / recipe.name
         folders = archive_folders(folder, options.archives)
         if zipped := _zip_of(recipe, root):
@@ -97,6 +112,29 @@ def prepare_one(recipe: Recipe, root: Path, options: Options) -> Outcome:
             origin, written = annotate(recipe, folder, options, split)
             did += [f"wrote {recipe.annotation_file}"] if written else []
     return Outcome(recipe.name, tuple(did) or ("nothing to do",), origin, counts(root, recipe))
+
+
+def prepare_torchvision(kind: str, root: Path, options: Options) -> Outcome:
+    """Prepare a data set that torchvision's own class downloads and reads, or raise an error that says what to do."""
+    peer, did = IN_TORCHVISION[kind], "is there"
+    try:
+        task = peer.load(root)
+    except DataError as missing:
+        if not options.download:
+            raise DataError(f"{missing}{_remark(kind)}") from None
+        try:
+            for part in (peer.train, peer.test):
+                read_torchvision(kind, root, download=True, **part)
+            task, did = peer.load(root), "downloaded by torchvision"
+        except DataError as error:
+            raise DataError(f"{error}{_remark(kind)}") from None
+    peer.data_set.checked(task, root, options.check_counts)
+    found = {key: number for key, number in task.contents().items() if key != "checksum"}
+    return Outcome(kind, (did,), "official" if peer.test else "drawn as ZSCL's code does", found)
+
+
+def _remark(kind: str) -> str:
+    return f". {DEAD[kind]}" if kind in DEAD else ""
 
 
 def _zip_of(recipe: Recipe, root: Path) -> Path | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tasso.data.catalogue import MTIL, DataSet
+from tasso.data.benchmarks import MTIL, DataSet
 
 # official: the lists say train, val and test. resplit: 50/20/30 of each class. hold-out: official test, and 80/20 of
 # each class of the rest. reference: unlabelled images.

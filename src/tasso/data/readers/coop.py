@@ -61,7 +61,7 @@ def read_coop(file: Path, images: Path | None = None) -> LabelledImages:
     """
     names, items = parse_coop(file)
     entries = [Entry(path, str(label), split) for split, found in items.items() for path, label in found]
-    source = FolderSource(images or _find_images(file, entries[0].key))
+    source = FolderSource(images or find_images(file, entries[0].key))
     if missing := source.missing([entry.key for entry in entries]):
         raise DataError(f"{file}: no such image: {source.describe(missing[0])} ({len(missing)} are missing)")
     labels = sorted(names)
@@ -70,7 +70,8 @@ def read_coop(file: Path, images: Path | None = None) -> LabelledImages:
     return LabelledImages(str(file), source, entries, order, dict(zip(order, class_names, strict=True)))
 
 
-def _find_images(file: Path, first: str) -> Path:
+def find_images(file: Path, first: str) -> Path:
+    """The folder that the paths of a split file are relative to, by its first image."""
     folder = file.parent
     subfolders = sorted(child for child in folder.iterdir() if child.is_dir())
     for candidate in (folder, folder / "images", *subfolders):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from tasso.data.task import Source
@@ -61,3 +62,17 @@ def split_of(text: str, where: str) -> Split:
 def is_image(name: str) -> bool:
     """Does the suffix say that this file is an image?"""
     return name.lower().endswith(SUFFIXES)
+
+
+def lines(file: Path) -> list[str]:
+    """The lines of a list, without empty ones."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"the list {file} is missing") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: not a readable list: {error}") from None
+    found = [line.strip() for line in text.splitlines() if line.strip()]
+    if not found:
+        raise DataError(f"{file}: the list is empty")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasso.data.catalogue import MTIL_DATA_SETS
+from tasso.data.benchmarks import MTIL_DATA_SETS
 from tasso.experiments.bench.evaluation import bench_eval
 from tasso.experiments.bench.step import bench_step
 from tasso.training.engine import planned_steps

@@ -20,6 +20,8 @@ from tasso.report.colours import heat_colour, heat_level, ink
 from tasso.report.figures.style import MARK, PAPER, QUIET, WIDTH, ZERO_SHOT_STYLE, new_panels, on_paper, span_at_least
 from tasso.report.figures.svg import tag
 from tasso.report.frame import (
+    SEEN,
+    STEPS,
     Comparison,
     Orders,
     Setting,
@@ -27,6 +29,7 @@ from tasso.report.frame import (
     distances,
     finished_metrics,
     run_table,
+    step_accuracies,
     zero_shot,
 )
 from tasso.report.looks import Look
@@ -39,6 +42,8 @@ LEGEND_WIDTH, MARK_WIDTH = 125, 9  # of the figure, and of a mark with the space
 PANEL = (2.1, 1.3)  # of the page, in inches
 LEAST_SPAN = 4.0  # points: what differs by less is not worth a closer look
 MEAN = "mean of all tasks"
+SO_FAR = "all classes so far"
+MOST_TASKS = 24  # of longer sequences, single tasks are not drawn
 
 
 def _of(artist: Artist, look: Look, **attributes: str) -> None:
@@ -112,17 +117,28 @@ def _cell(panel: Axes, x: int, y: int, value: float, change: float, tip: str, *,
 def curves(comparison: Comparison, setting: Setting, looks: Looks) -> Figure:
     """The mean accuracy over the sequence, then that of each task, a panel each, with its zero-shot line.
 
+    Scored against the classes learned so far, the first panel is the accuracy over all their images. A long sequence
+    has this panel only.
     Each panel has a scale of its own, as fine as its values allow: domains differ more than methods do.
     """
     size = len(comparison.tasks)
-    columns = columns_for(size + 1)
-    figure, panels = new_panels(size + 1, columns, 0.5 + 1.45 * -(-(size + 1) // columns), PANEL, sharex=True)
     found = accuracies(comparison.frame, setting)
-    found = found.assign(**{MEAN: found.mean(axis=1, skipna=False)})
+    whole = pd.DataFrame({MEAN: found.mean(axis=1, skipna=False)})
+    if setting == SEEN:
+        whole = step_accuracies(comparison.frame).rename(columns={STEPS[0]: SO_FAR}).reindex(found.index)
+    names = [whole.columns[0], *(comparison.tasks if size <= MOST_TASKS else ())]
+    columns = columns_for(len(names))
+    figure, panels = new_panels(len(names), columns, 0.5 + 1.45 * -(-len(names) // columns), PANEL, sharex=True)
+    found = found.assign(**{names[0]: whole[names[0]]})
     owners = comparison.runs["label"].reindex(found.index.get_level_values("run")).to_numpy()
-    for task, (panel, name) in enumerate(zip(panels, (MEAN, *comparison.tasks), strict=True)):
-        start = fmean(found[name].xs(0, level="step"))
-        panel.axhline(start, **ZERO_SHOT_STYLE)
+    for task, (panel, name) in enumerate(zip(panels, names, strict=True)):
+        if name == SO_FAR:
+            before = whole[STEPS[1]].groupby("step").agg(fmean)
+            panel.plot(before.index, before, **ZERO_SHOT_STYLE)
+            start = before.iloc[-1]
+        else:
+            start = fmean(found[name].xs(0, level="step"))
+            panel.axhline(start, **ZERO_SHOT_STYLE)
         if task:
             panel.axvline(task, color=QUIET, linewidth=0.6)
         described: list[str] = []
@@ -142,11 +158,11 @@ def curves(comparison: Comparison, setting: Setting, looks: Looks) -> Figure:
             _of(line, look, data_values=" ".join(values))
             learned = f"{values[task]} when learned, " if 0 < task < len(values) else ""
             described.append(f"{look.name} {learned}{values[-1]} at the end")
-        which = f"{name}, task {task} of {size}" if task else MEAN
+        which = f"{name}, task {task} of {size}" if task else name
         summary = f"{SETTING_NAMES[setting]} accuracy: {which}, in percent. "
         summary += f"Zero-shot {fixed(start, 1)}. " + "; ".join(described) + "."
         panel.set_title(plain(f"{task}  {name}" if task else name))
-        panel.set_xticks(range(size + 1))
+        panel.set_xticks(range(0, size + 1, -(-size // MOST_TASKS)))
         panel.set_xlim(0, size + 0.35)
         panel.margins(y=0.08)
         span_at_least(panel, LEAST_SPAN)

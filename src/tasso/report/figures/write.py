@@ -18,7 +18,7 @@ from tasso.files import write_text
 from tasso.progress import progress
 from tasso.report.figures import draw
 from tasso.report.figures.style import drawing, save
-from tasso.report.frame import SETTINGS, Comparison, Orders, Setting, by_tasks, compare, finished_metrics, run_table
+from tasso.report.frame import Comparison, Orders, Setting, by_tasks, compare, finished_metrics, run_table, settings_of
 from tasso.report.looks import Look, looks
 from tasso.report.reader import ReportError
 from tasso.report.tables import SETTING_MEANINGS, SETTING_NAMES, ZERO_SHOT, count_of
@@ -117,7 +117,7 @@ def trade_offs(orders: Orders, where: str, shown: Mapping[str, Look]) -> Iterato
     if not finished["forgetting"].notna().any():
         return
     several = f", the mean over {len(orders.comparisons)} orders of the tasks" if len(orders.comparisons) > 1 else ""
-    for setting in SETTINGS:
+    for setting in settings_of(orders.frame):
         yield Figure(
             f"trade-off-{where}-{setting}",
             f"{SETTING_NAMES[setting]} accuracy after the last task against forgetting, and against zero-shot "
@@ -133,7 +133,7 @@ def trade_offs(orders: Orders, where: str, shown: Mapping[str, Look]) -> Iterato
 
 def task_curves(comparison: Comparison, where: str, shown: Mapping[str, Look]) -> Iterator[Figure]:
     """Accuracies of methods that learned the same tasks in the same order."""
-    for setting in SETTINGS:
+    for setting in settings_of(comparison.frame):
         yield Figure(
             f"curves-{where}-{setting}",
             f"Mean accuracy and accuracy of each task over the sequence, {SETTING_NAMES[setting]} "
@@ -197,11 +197,13 @@ def compared_pair(comparison: Comparison) -> list[str]:
 
 
 def of_run(comparison: Comparison, run: str, name: str) -> Iterator[Figure]:
-    """A run's accuracy matrices."""
+    """A run's accuracy matrices; none of a long sequence, whose cells nobody could read."""
+    if len(comparison.tasks) > draw.MOST_TASKS:
+        return
     rows = comparison.only([run]).frame
     (line,) = run_table(rows).itertuples()
     state = "" if line.finished else f", unfinished: {line.learned} of {count_of(len(line.order), 'task')} learned"
-    for setting in SETTINGS:
+    for setting in settings_of(rows):
         yield Figure(
             f"{name}-{setting}",
             f"{SETTING_NAMES[setting]} accuracy in percent on every task (columns) at the start and after each learned "

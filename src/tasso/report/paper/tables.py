@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pandas as pd
 
-from tasso.data.catalogue import BENCHMARKS
+from tasso.data.benchmarks import BENCHMARKS
 from tasso.data.sequences import rotation
 from tasso.experiments.plans import SND, TASSO, Plan
 from tasso.report.frame import SETTINGS, Setting, costs
