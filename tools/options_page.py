@@ -8,8 +8,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from tasso.cli.options import DEFAULT_METHOD, shown_default, unset_default
-from tasso.config import SCOPES, RunConfig, alternatives, choices_of, options_of
+from tasso.cli.options import shown_default, unset_default
+from tasso.config import DEFAULT_METHOD, OWN_TASKS_METHOD, SCOPES, RunConfig, alternatives, choices_of, options_of
 from tasso.methods import METHODS
 from tasso.methods.defaults import shown_defaults
 
@@ -66,7 +66,8 @@ NOTES = {
     "tasso": "What each of them does to the objective is in [protocol](../protocol.md).",
 }
 EXTRA_ROWS = {
-    "method": f"| `--method` | which method | {', '.join(METHODS)} | `{DEFAULT_METHOD}` |",
+    "method": f"| `--method` | which method | {', '.join(METHODS)} "
+    f"| `{DEFAULT_METHOD}`; `{OWN_TASKS_METHOD}` for own tasks |",
     "output": "| `--config` | YAML file with options; repeatable, later files win | a path | none |",
 }
 TABLE = "| option | meaning | values | default |\n|---|---|---|---|"

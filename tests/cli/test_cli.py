@@ -69,6 +69,19 @@ def test_a_runs_own_config_can_be_used_again(quick: dict[str, Any], tmp_path: Pa
     assert config.lr == 1e-3
 
 
+def test_own_tasks_have_a_method_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("tasks: {a: ./a}\n")
+
+    def method(*args: str) -> str:
+        return str(parse_run_config("tasso run", [*args, "--out", "x"]).method["name"])
+
+    assert method("--tasks", "a=./a") == method("--tasks=a=./a") == method("--config", str(file)) == "tasso-both"
+    assert method("--benchmark", "atlas") == method("--tasks", "a=./a", "--method", "tasso") == "tasso"
+    assert from_dict({"tasks": {"a": "./a"}}).method == {"name": "tasso-both"}
+    assert from_dict({"tasks": {"a": "./a"}, "method": "snd"}).method == {"name": "snd"}
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from tasso.cli.options import DEFAULT_METHOD, add_method, add_run_options, given_options
+from tasso.cli.options import add_method, add_run_options, given_options
 from tasso.cli.parser import Parser
+from tasso.config import DEFAULT_METHOD
 from tasso.errors import ConfigError
 from tasso.files import write_text
 

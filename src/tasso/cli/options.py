@@ -11,11 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tasso.cli.parser import Parser
-from tasso.config import AUTO, SCOPES, RunConfig, from_dict, options_of
+from tasso.config import AUTO, DEFAULT_METHOD, OWN_TASKS_METHOD, SCOPES, RunConfig, from_dict, options_of
 from tasso.errors import ConfigError
 from tasso.files import read_yaml
-
-DEFAULT_METHOD = "tasso"
 
 
 def add_after(parser: Parser) -> None:
@@ -74,12 +72,12 @@ def add_options(
             )  # fmt: skip
 
 
-def add_method(parser: Parser) -> None:
-    """Which method."""
+def add_method(parser: Parser, default: str = DEFAULT_METHOD) -> None:
+    """Which method; `default` for the help."""
     from tasso.methods import method_names
 
     text = f"{', '.join(method_names())} or package.module:Class"
-    parser.option("--method", str, text, shown=DEFAULT_METHOD, metavar="NAME", group="method")
+    parser.option("--method", str, text, shown=default, metavar="NAME", group="method")
 
 
 def unset_default(owner: type, field: dataclasses.Field[Any]) -> str:
@@ -120,7 +118,9 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
     merged: dict[str, Any] = {}
     for path in itertools.chain(*found["config"] or ()):
         _merge(merged, _from_file(Path(path)))
-    name = found["method"] or merged.get("method", {}).get("name") or DEFAULT_METHOD
+    own_tasks = "tasks" in merged or any(arg.partition("=")[0] == "--tasks" for arg in args)
+    default = OWN_TASKS_METHOD if own_tasks else DEFAULT_METHOD
+    name = found["method"] or merged.get("method", {}).get("name") or default
     cls = find_method(name)
 
     parser = Parser(program, f"{does} Every option may also stand in a YAML file (--config).")
@@ -142,7 +142,7 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
 
 def _add_config_and_method(parser: Parser) -> None:
     parser.option("--config", list[str], "YAML file with options; repeatable, later files win", metavar="FILE")
-    add_method(parser)
+    add_method(parser, f"{DEFAULT_METHOD}; {OWN_TASKS_METHOD} for own tasks")
 
 
 def _from_file(path: Path) -> dict[str, Any]:

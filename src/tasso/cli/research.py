@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasso.cli.options import DEFAULT_METHOD, add_run_options, given_options, split_commas, split_integers
+from tasso.cli.options import add_run_options, given_options, split_commas, split_integers
 from tasso.cli.parser import Parser
+from tasso.config import DEFAULT_METHOD
 from tasso.errors import ConfigError, RunError
 
 if TYPE_CHECKING:

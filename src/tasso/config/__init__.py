@@ -16,8 +16,10 @@ from tasso.config.fields import (
 )
 from tasso.config.paths import absolute_paths
 from tasso.config.run import (
+    DEFAULT_METHOD,
     METHOD,
     OWN,
+    OWN_TASKS_METHOD,
     PROTOCOLS,
     EvaluatedSplit,
     OptimizerName,
@@ -32,8 +34,10 @@ from tasso.config.run import (
 
 __all__ = [
     "AUTO",
+    "DEFAULT_METHOD",
     "METHOD",
     "OWN",
+    "OWN_TASKS_METHOD",
     "PROTOCOLS",
     "SCOPES",
     "EvaluatedSplit",
