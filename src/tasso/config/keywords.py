@@ -57,6 +57,7 @@ class RunOptions(TypedDict, total=False):
     tune: str
     lora_rank: int
     lora_alpha: float
+    lora_lr_factor: float
     betas: tuple[float, float]
     warmup: int
     seed: int

@@ -202,8 +202,11 @@ class RunConfig:
         "rank of a low-rank update", 16, scope="optimisation", ge=1, commands=f"{RUNS} bench"
     )
     lora_alpha: float = option(
-        "low-rank updates count lora_alpha / lora_rank times", 16.0, scope="optimisation", gt=0,
-        commands=f"{RUNS} bench",
+        "low-rank updates count lora_alpha / lora_rank times",
+        16.0, scope="optimisation", gt=0, commands=f"{RUNS} bench",
+    )
+    lora_lr_factor: float = option(
+        "learning rate of low-rank updates, as a multiple of lr", 10.0, scope="optimisation", gt=0, commands=RUNS
     )
     betas: tuple[float, float] = option(
         "AdamW betas; the first is also the momentum of sgd",
@@ -286,7 +289,7 @@ class RunConfig:
         require(self, "corrupt", packed, "needs --pack-dir, since images are checked when they are packed")
         known = re.fullmatch(r"full|lora|norms|last:[1-9][0-9]{0,3}", self.tune) is not None
         require(self, "tune", known, "must be full, lora, norms or last:N")
-        for key in ("lora_rank", "lora_alpha"):
+        for key in ("lora_rank", "lora_alpha", "lora_lr_factor"):
             given = getattr(self, key) != type(self).__dataclass_fields__[key].default
             require(self, key, self.tune == "lora" or not given, "needs --tune lora")
         for key in ("batch_size", "reference_batch_size"):

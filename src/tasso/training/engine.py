@@ -49,6 +49,7 @@ class Plan:
     optimizer: OptimizerName = "adamw"
     lora_rank: int = 16
     lora_alpha: float = 16.0
+    lora_lr_factor: float = 10.0
 
 
 def planned_steps(rule: StepRule, images: int, batch_size: int) -> int:
@@ -131,7 +132,10 @@ class Training:
         self.groups = []
         for group in method.groups():
             if named := {name: p for name, p in group.parameters.items() if p not in frozen}:
-                self.groups.append(dataclasses.replace(group, parameters=self.low_rank.trained(named)))
+                low_rank = any(p in self.low_rank.factors for p in named.values())
+                lr_factor = group.lr_factor * (plan.lora_lr_factor if low_rank else 1)
+                trained = self.low_rank.trained(named)
+                self.groups.append(dataclasses.replace(group, parameters=trained, lr_factor=lr_factor))
         self.trained = [p for group in self.groups for p in group.parameters.values()]
         for parameter in self.trained:
             parameter.requires_grad_(True)

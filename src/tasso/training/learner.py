@@ -320,7 +320,7 @@ class Learner:
         steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
         return Plan(
             steps, float(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer,
-            c.lora_rank, c.lora_alpha,
+            c.lora_rank, c.lora_alpha, c.lora_lr_factor,
         )  # fmt: skip
 
     def _steps_before(self, index: int) -> int:
