@@ -20,6 +20,7 @@ from tasso.models.export.folder import check_new, new_folder
 from tasso.models.inference import Inference
 from tasso.models.merge import check_alpha, check_mergeable, merged
 from tasso.report.figures.style import MARK, drawing, new_panels, save
+from tasso.report.frame import SETTINGS
 from tasso.report.looks import PLACES
 from tasso.report.tables import SETTING_NAMES
 from tasso.training.evaluator import Evaluator, check_split, evaluation_of_run
@@ -108,7 +109,7 @@ def _csv(curve: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["alpha", "setting", "mean", *curve["tasks"]])
-    for setting in SETTING_NAMES:
+    for setting in SETTINGS:
         for row, mean in zip(curve["rows"], means(curve, setting), strict=True):
             writer.writerow([row["alpha"], setting, mean, *row[setting]])
     return text.getvalue()
@@ -118,13 +119,13 @@ def draw(curve: Mapping[str, Any]) -> Figure:
     """Accuracy over α: the mean of all tasks, and each task by itself, faintly."""
     alphas = [row["alpha"] for row in curve["rows"]]
     figure, panels = new_panels(2, 2, 2.7, (3.5, 2.2), sharey=True)
-    for panel, (setting, title) in zip(panels, SETTING_NAMES.items(), strict=True):
+    for panel, setting in zip(panels, SETTINGS, strict=True):
         for number, (task, ((shade, _), marker, dash)) in enumerate(zip(curve["tasks"], cycle(PLACES.values()))):
             values = [row[setting][number] for row in curve["rows"]]
             panel.plot(alphas, values, color=shade, marker=marker, linestyle=dash, markersize=2.5, linewidth=0.8,
                        alpha=0.75, label=task)  # fmt: skip
         panel.plot(alphas, means(curve, setting), color=MARK, linewidth=2, marker="o", markersize=3.5, label="mean")
-        panel.set_title(title)
+        panel.set_title(SETTING_NAMES[setting])
         panel.set_xlabel("α: 0 is A, 1 is B")
     panels[0].set_ylabel("accuracy (%)" + (", validation images" if curve["split"] == "val" else ""))
     handles, labels = panels[0].get_legend_handles_labels()
