@@ -151,6 +151,18 @@ def leads() -> str:
     return markdown(["against", *columns], lines)
 
 
+def own_folders() -> str:
+    """Two own folders, accuracy on validation images, by the options that were tried."""
+    tried = pd.read_csv(RESULTS / "own-folders-validation.csv")
+    options = ["lr", "steps", "reference_batch_size"]
+    lines = []
+    for _, row in tried.iterrows():
+        label = f"{row.label}, mirrored images" if row.mirrored else row.label
+        accuracy = [f"{row[f'{setting}_accuracy']:.2f}" for setting in SETTINGS]
+        lines.append([label, *(f"{row[key]:g}" for key in options), *accuracy])
+    return markdown(["method", "rate", "steps", "reference images per step", "MTIL accuracy", "MCIL accuracy"], lines)
+
+
 def main_means(evaluation: Evaluation) -> str:
     """The main tables, in short."""
     return best_in_bold(main_rows(evaluation))
@@ -219,6 +231,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "paper-reasons": reasons,
         "main-validated": validated,
         "main-validated-leads": leads,
+        "own-folders": own_folders,
         "nano-zips": lambda: zero_shot("zips"),
         "nano-drawn": lambda: zero_shot("drawn"),
         "atlas-single": single,
