@@ -15,7 +15,7 @@ from tasso.data import BENCHMARKS, Task, load_sequence
 from tasso.data.benchmarks import class_incremental as cil
 from tasso.data.steps import class_order, parse_split, split_task
 from tasso.errors import ConfigError, TassoError
-from tasso.report import combined_table, read_run, summary_table, to_latex, write_page
+from tasso.report import combined_table, conclude, read_run, summary_table, to_latex, write_page
 from tasso.training.evaluator import evaluate, evaluation_config
 from tasso.training.extend import extend
 from tasso.training.learner import learn
@@ -205,6 +205,9 @@ def test_a_run_in_steps_is_scored_over_all_classes_so_far(quick: dict[str, Any],
     frame = read_run(out)
     assert f"{steps[1]:.2f}" in to_latex(summary_table(frame, "seen"))
     assert [column.name for column in combined_table(frame).columns][-2:] == ["Incremental average", "Incremental last"]
+    row = summary_table(frame, "seen").rows[0].cells
+    assert row[5].value == pytest.approx(sum(zero) / 2), "zero-shot among all classes, as after the last step"
+    assert "Seen accuracy" in conclude(frame)
     page = write_page(frame, tmp_path / "page.html", title="steps", intro="").read_text()
     assert "all classes so far" in page
     assert 'data-show="seen"' in page
