@@ -15,7 +15,8 @@ from tasso.data import BENCHMARKS, Task, load_sequence
 from tasso.data.benchmarks import class_incremental as cil
 from tasso.data.steps import class_order, parse_split, split_task
 from tasso.errors import ConfigError, TassoError
-from tasso.report import combined_table, read_run, summary_table, to_latex, write_page
+from tasso.report import combined_table, conclude, read_run, summary_table, to_latex, write_page
+from tasso.training.evaluator import evaluate, evaluation_config
 from tasso.training.extend import extend
 from tasso.training.learner import learn
 
@@ -204,6 +205,9 @@ def test_a_run_in_steps_is_scored_over_all_classes_so_far(quick: dict[str, Any],
     frame = read_run(out)
     assert f"{steps[1]:.2f}" in to_latex(summary_table(frame, "seen"))
     assert [column.name for column in combined_table(frame).columns][-2:] == ["Incremental average", "Incremental last"]
+    row = summary_table(frame, "seen").rows[0].cells
+    assert row[5].value == pytest.approx(sum(zero) / 2), "zero-shot among all classes, as after the last step"
+    assert "Seen accuracy" in conclude(frame)
     page = write_page(frame, tmp_path / "page.html", title="steps", intro="").read_text()
     assert "all classes so far" in page
     assert 'data-show="seen"' in page
@@ -222,3 +226,14 @@ def test_a_run_in_steps_can_be_extended(quick: dict[str, Any], tmp_path: Path) -
 
 def test_a_step_is_called_by_its_task_and_a_number() -> None:
     assert [step.name for step in split_task(pets(), "1", None)][-1] == "pets-12"
+
+
+def test_another_benchmark_is_not_split_as_the_run_was(quick: dict[str, Any], tmp_path: Path) -> None:
+    learn(from_dict({**quick, "sequence": "dtd", "split_classes": "2", "limit_tasks": 1, "method": "finetune"}))
+    run = tmp_path / "run"
+    assert evaluation_config({}, run, "eval").split_classes == "2"
+    assert evaluation_config({"benchmark": "mtil-mini"}, run, "eval").split_classes == "2"
+    assert evaluation_config({"benchmark": "atlas"}, run, "eval").split_classes is None
+    found = evaluate(evaluation_config({"limit_tasks": 2, "device": "cpu"}, run, "eval"), run)
+    assert found["seen"][1] == found["mtil"][1], "the second step is not learned"
+    assert len(found["seen"]) == 2

@@ -38,7 +38,7 @@ def test_shared_classes_are_recognised(domains: dict[str, Any], caplog: pytest.L
     with caplog.at_level(logging.INFO):
         photos, night = load_sequence(from_dict(domains), with_reference=False).tasks
     assert photos.class_names == night.class_names
-    assert "photos shares classes with night (3): each is scored as one class" in caplog.text
+    assert "photos: classes shared with night (3); each is scored as one class" in caplog.text
     assert not warn_of_similar_classes(load_clip(domains["model"]), (photos, night), ("{}",), merge_names=True)
 
 

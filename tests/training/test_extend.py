@@ -299,6 +299,6 @@ def test_classes_that_the_run_has_already_are_named(
     caplog.set_level(logging.INFO)
     main(["extend", str(two), "--tasks", f"dogs={tmp_path / 'more'}", "--out", str(tmp_path / "three")])
     messages = " ".join(caplog.messages)
-    assert "pets shares classes with dogs (3): each is scored as one class" in messages
+    assert "pets: classes shared with dogs (3); each is scored as one class" in messages
     assert "have the same name" not in messages
     assert "MCIL on own" in capsys.readouterr().out

@@ -29,6 +29,7 @@ DRAWN_REFERENCE = (
     "Any folder of varied photographs is better: --reference FOLDER"
 )
 
+MOST_LISTED = 5  # tasks that share classes with others, in the log
 TASK_IMAGES = "task"  # as `--reference`: the training images of the task that is being learned
 
 
@@ -70,9 +71,11 @@ def _check_shared_names(tasks: Sequence[Task]) -> None:
                 )
             if where is not task:
                 shared.setdefault(where.name, Counter())[task.name] += 1
-    for earlier, others in shared.items():
-        counts = ", ".join(f"{name} ({count})" for name, count in others.items())
-        log.info("%s shares classes with %s: each is scored as one class, whatever task it is from", earlier, counts)
+    listed = {earlier: ", ".join(f"{name} ({n})" for name, n in others.items()) for earlier, others in shared.items()}
+    if len(listed) > MOST_LISTED:
+        listed = {f"{len(listed)} of {len(tasks)} tasks": "later ones"}
+    for earlier, others in listed.items():
+        log.info("%s: classes shared with %s; each is scored as one class, whatever task it is from", earlier, others)
 
 
 def with_benchmark_options(config: RunConfig) -> RunConfig:

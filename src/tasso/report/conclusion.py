@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from statistics import fmean
 
 import pandas as pd
 
-from tasso.report.frame import Orders, Setting, by_tasks, compare, zero_shot
+from tasso.report.frame import SEEN, Orders, Setting, by_tasks, compare, settings_of, zero_shot_accuracy
 from tasso.report.looks import looks
 from tasso.report.tables import CORE_METRICS, SETTING_NAMES, count_of, fixed, order_means
 
 Ranking = list[tuple[str, float]]  # short name and mean, the best first
 
 
-def conclude(frame: pd.DataFrame, setting: Setting = "mtil") -> str:
-    """How many methods learned which tasks, which is the most accurate and which forgets least."""
+def conclude(frame: pd.DataFrame) -> str:
+    """How many methods learned which tasks, which is the most accurate and which forgets least: among the classes
+    learned so far where these were scored, else in MTIL."""
+    setting: Setting = SEEN if SEEN in settings_of(frame) else "mtil"
     names = {label: look.name for label, look in looks(frame).items()}
     found = [(orders, _rankings(orders, setting, names)) for orders in by_tasks(compare(frame))]
     found = [(orders, rankings) for orders, rankings in found if rankings[0]]
@@ -49,7 +50,7 @@ def _rankings(orders: Orders, setting: Setting, names: dict[str, str]) -> list[R
 
 def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
     ranking, forgetting = rankings
-    start = fixed(fmean(zero_shot(orders.frame, setting)), 1)
+    start = fixed(zero_shot_accuracy(orders.frame, setting), 1)
     methods = count_of(len(orders.labels), "method") if len(orders.labels) > 1 else ranking[0][0]
     tasks = f"{count_of(len(orders.comparisons[0].tasks), 'task')} of {orders.benchmark}"
     several = f" in {len(orders.comparisons)} orders" if len(orders.comparisons) > 1 else ""

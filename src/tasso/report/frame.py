@@ -81,6 +81,11 @@ def zero_shot(frame: pd.DataFrame, setting: Setting) -> pd.Series:
     return accuracies(frame, setting).xs(0, level="step").agg(fmean)
 
 
+def zero_shot_accuracy(frame: pd.DataFrame, setting: Setting) -> float:
+    """Mean accuracy of the pretrained model, to compare with that after the last task: all classes are seen then."""
+    return fmean(zero_shot(frame, "mcil" if setting == SEEN else setting))
+
+
 def metrics(frame: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     """Metrics (columns) of every run; NaN where a run does not have one."""
     names = metric_names(setting)

@@ -25,7 +25,7 @@ from tasso.report.frame import (
     run_table,
     settings_of,
     step_accuracies,
-    zero_shot,
+    zero_shot_accuracy,
 )
 from tasso.report.reader import ReportError
 from tasso.report.significance import LEVEL, Key, Paired, describe_tests, paired_test
@@ -238,7 +238,7 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
 def zero_shot_cells(frame: pd.DataFrame, setting: Setting, metrics: Sequence[Metric]) -> list[Cell]:
     """What the pretrained model has of these metrics: its accuracy, and that over the classes of each step."""
     steps = step_accuracies(frame)["steps_zero_shot"].groupby("step").agg(fmean) if setting == SEEN else []
-    known = incremental(list(steps)) if len(steps) else {"accuracy": fmean(zero_shot(frame, setting))}
+    known = {"accuracy": zero_shot_accuracy(frame, setting), **(incremental(list(steps)) if len(steps) else {})}
     return [Cell(_or_none(known.get(metric.key))) for metric in metrics]
 
 

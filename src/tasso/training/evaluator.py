@@ -27,8 +27,11 @@ def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) ->
     if unknown := sorted(set(given) - set(options_of(RunConfig, command="eval"))):
         raise ConfigError(f"{where}: {unknown[0]!r} is not an option of an evaluation")
     recorded = evaluation_of_run(RunFolder(run)) if run else {}
-    if given.keys() & {"benchmark", "tasks"} and recorded.get("tasks"):  # other tasks than the run's own
-        recorded = {k: v for k, v in recorded.items() if k not in ("benchmark", "tasks", "sequence", "limit_tasks")}
+    if given.keys() & {"benchmark", "tasks"} and given.get("benchmark") != recorded.get("benchmark"):
+        dropped = {"split_classes", "class_order", "same_names"}  # these belong to the run's tasks
+        if recorded.get("tasks"):
+            dropped |= {"benchmark", "tasks", "sequence", "limit_tasks"}
+        recorded = {key: value for key, value in recorded.items() if key not in dropped}
     return from_dict({**recorded, **given}, where)
 
 

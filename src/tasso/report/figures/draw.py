@@ -30,7 +30,7 @@ from tasso.report.frame import (
     finished_metrics,
     run_table,
     step_accuracies,
-    zero_shot,
+    zero_shot_accuracy,
 )
 from tasso.report.looks import Look
 from tasso.report.tables import CORE_METRICS, DASH, SETTING_NAMES, ZERO_SHOT, fixed, order_means
@@ -180,7 +180,7 @@ def trade_off(orders: Orders, setting: Setting, looks: Looks) -> Figure:
     accuracy, *losses = CORE_METRICS
     found = finished_metrics(orders.frame, setting)
     ys, _ = order_means(orders, setting, accuracy)
-    start = fmean(zero_shot(orders.frame, setting))
+    start = zero_shot_accuracy(orders.frame, setting)
     figure, panels = new_panels(2, 2, 3.1, (3.6, 2.3))
     for panel, metric in zip(panels, losses, strict=True):
         xs, _ = order_means(orders, setting, metric)
