@@ -24,6 +24,7 @@ Tracker = Literal["tensorboard", "wandb", "mlflow"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
 METHOD = "method."  # before the name of a hyper-parameter, where options of the run stand beside it
+METHOD_GROUP = "tasso.methods"  # entry points of methods in other packages
 DEFAULT_METHOD = "tasso"  # the paper's
 OWN_TASKS_METHOD = "tasso-both"  # more accurate on every sequence that was measured: results/README.md
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
