@@ -93,6 +93,10 @@ class RunConfig:
         "images that accuracies are measured on; val: to choose options without the test images, which are not read",
         "test", scope="data", commands=f"{RUNS} eval merge pack",
     )
+    evaluate_every: int = option(
+        "evaluate after every N-th task, and always after the last; metrics that need the rows between are unknown",
+        1, scope="data", ge=1, commands="run sweep",
+    )
     test_per_class: int | None = option(
         "evaluate on the first N of these images of each class only",
         None, unset="all", scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
