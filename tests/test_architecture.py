@@ -46,3 +46,26 @@ import tasso.experiments.sweep.run_jobs, tasso.experiments.paper, tasso.experime
 assert not [name for name in sys.modules if name.startswith("tasso.report")]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_model_answers_without_packages_that_it_does_not_need() -> None:
+    code = """
+import sys
+import tasso.training.run, tasso.training.learner, tasso.models.objects, tasso.models.tuning
+from tasso.models.loading import load_clip
+assert load_clip("nano").class_embeddings(["cat", "dog"], ("a photo of a {}.",)).isfinite().all()
+heavy = {"torch._dynamo", "transformers", "timm", "pandas", "matplotlib", "datasets", "scipy", "sympy"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_packages_that_a_model_does_not_need_are_there_for_others() -> None:
+    code = """
+import tasso.models, open_clip, torch, torchvision
+assert open_clip.create_model("ViT-B-16-SigLIP").visual.trunk.patch_embed.num_patches == 196  # one of timm's
+assert torch.compile(torch.sin, backend="eager")(torch.zeros(1)) == 0
+assert torchvision.ops.roi_align(torch.ones(1, 1, 4, 4), torch.tensor([[0.0, 0, 0, 3, 3]]), 2).shape == (1, 1, 2, 2)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,17 +1,20 @@
-"""Write what the options declare to docs/guide/options.md, and their types to config/keywords.py:
-`python tools/options_page.py`."""
+"""Write what the options declare to docs/guide/options.md, their types to config/keywords.py, and what the methods say
+of themselves to cli/methods.json: `python tools/options_page.py`."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
 from pathlib import Path
 from typing import Any
 
 from tasso.cli.options import shown_default, unset_default
+from tasso.cli.run import METHOD_FACTS
 from tasso.config import DEFAULT_METHOD, OWN_TASKS_METHOD, SCOPES, RunConfig, alternatives, choices_of, options_of
 from tasso.methods import METHODS
 from tasso.methods.defaults import shown_defaults
+from tasso.methods.describe import describe
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guide" / "options.md"
@@ -183,6 +186,12 @@ def keywords() -> str:
     return KEYWORDS_HEAD + "".join(lines).replace("'", '"')
 
 
+def facts() -> str:
+    """What `tasso methods --json` prints."""
+    return json.dumps({name: describe(name) for name in METHODS}, indent=1) + "\n"
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
     KEYWORDS.write_text(keywords(), encoding="utf-8")
+    METHOD_FACTS.write_text(facts(), encoding="utf-8")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from conftest import write_data_set
 from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, load_sequence, order, rotation
-from tasso.data.annotated import read_annotated
+from tasso.data.annotated import ZipSource, read_annotated
 from tasso.errors import ConfigError, DataError
 
 # The supplement's table of sequences, shortened to first letters that are unique.
@@ -85,6 +86,37 @@ def test_zip_with_images_at_its_root_and_folder_before_zip(tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "dtd")
     shutil.copytree(folder, tmp_path / "dtd")
     assert read_annotated(tmp_path, "dtd").train.source.describe("x").startswith(str(tmp_path / "dtd" / "images"))
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_files_of_a_zip_are_read_from_their_own_places(
+    kind: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {"a/ä.png": b"one" * 50, "a/empty.png": b"", "a/b/c.png": bytes(range(256))}
+    with zipfile.ZipFile(tmp_path / "set.zip", "w", kind) as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    prefixed = tmp_path / "prefixed.zip"  # as an archive that unpacks itself
+    prefixed.write_bytes(b"#!/bin/sh\n" + (tmp_path / "set.zip").read_bytes())
+    for file in (tmp_path / "set.zip", prefixed):
+        source = ZipSource(file, zipfile.ZipFile(file), "a/")
+        if kind != zipfile.ZIP_BZIP2:
+            monkeypatch.setattr(source.zip, "open", None)  # its readers wait for each other
+        assert {f"a/{key}": source.read(key) for key in ("ä.png", "empty.png", "b/c.png")} == contents
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_torn_zip_is_noticed(kind: int, tmp_path: Path) -> None:
+    file = tmp_path / "set.zip"
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        archive.writestr("a.png", bytes(range(256)))
+        archive.writestr("b.png", bytes(range(256)))
+    source, whole = ZipSource(file, zipfile.ZipFile(file), ""), file.read_bytes()
+    where = source.zip.getinfo("b.png").header_offset
+    for torn in (whole[:where], whole[:where] + b"?" + whole[where + 1 :], whole[: where + 60]):
+        file.write_bytes(torn)
+        with pytest.raises((zipfile.BadZipFile, zlib.error)):
+            source.read("b.png")
 
 
 def damaged(tmp_path: Path, change: Any) -> Path:

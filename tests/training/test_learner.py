@@ -21,6 +21,7 @@ import tasso
 from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError, RunError
 from tasso.evaluation.metrics import metrics_of_file
+from tasso.report import read_run, write_page
 from tasso.training.engine import choose_device, planned_steps
 from tasso.training.evaluator import evaluate
 from tasso.training.learner import learn
@@ -205,6 +206,35 @@ def test_finished_run_is_not_repeated(quick: dict[str, Any], monkeypatch: pytest
     first = learn(from_dict(quick))
     monkeypatch.setattr("tasso.training.learner.Learner", None)
     assert learn(from_dict(quick)) == first
+
+
+@pytest.mark.slow
+def test_evaluation_can_be_thinned(quick: dict[str, Any], tmp_path: Path) -> None:
+    every = learn(from_dict({**quick, "score_seen": True, "out": str(tmp_path / "every")}))
+    options = {**quick, "score_seen": True, "evaluate_every": 2}
+    thinned = learn(from_dict(options))
+    for setting in ("mtil", "mcil", "seen"):
+        assert thinned[setting]["matrix"] == [[None, None], every[setting]["matrix"][1]]
+        found, expected = thinned[setting]["metrics"], every[setting]["metrics"]
+        known = {"accuracy", "last", *(["incremental_last"] if setting == "seen" else [])}
+        assert {key for key, value in found.items() if value is not None} == known
+        assert {key: found[key] for key in known} == {key: expected[key] for key in known}
+    folder = Path(quick["out"])
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert [event["task"] for event in events if event["event"] == "evaluated"] == ["eurosat"]
+    assert evaluate(from_dict(quick), folder, "dtd")["mtil"] == every["mtil"]["matrix"][0], "a row can be made up for"
+    write_page(read_run(folder), tmp_path / "page.html", title="t", intro="i")
+
+    stopped = json.loads((folder / "results.json").read_text())
+    for setting in ("mtil", "mcil", "seen"):
+        stopped[setting].update(matrix=stopped[setting]["matrix"][:1], metrics=None)
+    stopped.update(finished=False, per_task=stopped["per_task"][:1])
+    (folder / "results.json").write_text(json.dumps(stopped))
+    assert {key: value for key, value in learn(from_dict(options)).items() if key != "per_task"} == {
+        key: value for key, value in thinned.items() if key != "per_task"
+    }
+    with pytest.raises(RunError, match="started with evaluate_every = 2, not 1"):
+        learn(from_dict({**options, "evaluate_every": 1}))
 
 
 def test_other_options_in_the_same_folder_are_refused(quick: dict[str, Any]) -> None:

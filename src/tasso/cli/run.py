@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from tasso.cli.options import add_after, add_run_options, given_options, parse_run_config
 from tasso.cli.parser import Parser
+from tasso.config import METHOD_GROUP
 from tasso.errors import ConfigError
+from tasso.files import parse_json
 
 log = logging.getLogger("tasso")
+
+METHOD_FACTS = Path(__file__).with_name("methods.json")  # written by `python tools/options_page.py`
 
 
 def run(args: list[str]) -> None:
@@ -113,14 +118,10 @@ def metrics(args: list[str]) -> None:
 
 def methods(args: list[str]) -> None:
     """tasso methods"""
-    from tasso.methods import find_method, method_names
-    from tasso.methods.defaults import shown_defaults
-    from tasso.methods.describe import MODEL, cost_in_words, describe
-
     parser = Parser("tasso methods", "What there is to choose from.")
     parser.option("--json", bool, "print JSON instead of text", False)
     as_json = parser.parse(args)["json"]
-    facts_of = {name: describe(name) for name in method_names()}
+    facts_of = _method_facts()
     if as_json:
         print(json.dumps(facts_of, indent=1))
         return
@@ -128,9 +129,19 @@ def methods(args: list[str]) -> None:
         print(f"{name}: {facts['summary']}")
         for key in ("trains", "teachers", "images", "source", "verified"):
             print(f"  {key:<9} {facts[key]}")
-        print(f"  {'cost':<9} at {MODEL}: {cost_in_words(facts['cost'])}")
-        shown = shown_defaults(find_method(name)).items()
+        print(f"  {'cost':<9} at {facts['cost']['model']}: {facts['cost']['words']}")
+        shown = facts["defaults"].items()
         print(f"  {'defaults':<9} " + "; ".join(f"--{key.replace('_', '-')} {text}" for key, text in shown))
         for key, value in facts["options"].items():
             print(f"  --method.{key.replace('_', '-'):<24} {value['default']!s:<10} {value['help']}")
         print()
+
+
+def _method_facts() -> dict[str, dict[str, Any]]:
+    """The facts about each method: written down, because asking the methods takes torch. Other packages' are asked."""
+    if not entry_points(group=METHOD_GROUP):
+        return dict(parse_json(METHOD_FACTS.read_text(encoding="utf-8")))
+    from tasso.methods import method_names
+    from tasso.methods.describe import describe
+
+    return {name: describe(name) for name in method_names()}

@@ -18,6 +18,7 @@ from tasso.config.paths import absolute_paths
 from tasso.config.run import (
     DEFAULT_METHOD,
     METHOD,
+    METHOD_GROUP,
     OWN,
     OWN_TASKS_METHOD,
     PROTOCOLS,
@@ -36,6 +37,7 @@ __all__ = [
     "AUTO",
     "DEFAULT_METHOD",
     "METHOD",
+    "METHOD_GROUP",
     "OWN",
     "OWN_TASKS_METHOD",
     "PROTOCOLS",

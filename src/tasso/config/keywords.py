@@ -28,6 +28,7 @@ class RunOptions(TypedDict, total=False):
     score_seen: bool
     same_names: Literal["one", "apart"] | None
     evaluate_on: EvaluatedSplit
+    evaluate_every: int
     test_per_class: int | None
     check_counts: bool
     shots: int | None

@@ -24,6 +24,7 @@ Tracker = Literal["tensorboard", "wandb", "mlflow"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
 METHOD = "method."  # before the name of a hyper-parameter, where options of the run stand beside it
+METHOD_GROUP = "tasso.methods"  # entry points of methods in other packages
 DEFAULT_METHOD = "tasso"  # the paper's
 OWN_TASKS_METHOD = "tasso-both"  # more accurate on every sequence that was measured: results/README.md
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
@@ -91,6 +92,10 @@ class RunConfig:
     evaluate_on: EvaluatedSplit = option(
         "images that accuracies are measured on; val: to choose options without the test images, which are not read",
         "test", scope="data", commands=f"{RUNS} eval merge pack",
+    )
+    evaluate_every: int = option(
+        "evaluate after every N-th task, and always after the last; metrics that need the rows between are unknown",
+        1, scope="data", ge=1, commands="run sweep",
     )
     test_per_class: int | None = option(
         "evaluate on the first N of these images of each class only",

@@ -23,8 +23,8 @@ class AccuracyRows:
     """Accuracy in percent on every task, in sequence order: one row of each accuracy matrix.
 
     Attributes:
-        mtil: scored against the classes of the image's own task. None: not measured, and the model was removed.
-        mcil: scored against the classes of all tasks. None: as above.
+        mtil: scored against the classes of the image's own task. None: not measured.
+        mcil: scored against the classes of all tasks. None: not measured.
         seen: per number of learned tasks, the row of images of learned tasks scored against the classes of all learned
             tasks, and of others against those of their own task. None: not asked for.
         alignment: image–text distances per task, if asked for and if there is one text embedding per class.

@@ -3,7 +3,8 @@
 `matrix[i][k]` is the accuracy on task k after learning task i, `zero_shot[k]` that of the pretrained model, both in
 sequence order and in percent.
 
-In a run that was extended, accuracies of removed models are unknown (None). A metric that needs one of them is None.
+Accuracies that were not measured (`--evaluate-every`, removed models of a run that was extended) are None. A metric
+that needs one of them is None.
 """
 
 from __future__ import annotations

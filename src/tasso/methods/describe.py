@@ -11,6 +11,7 @@ import torch
 
 from tasso.data.images import Preprocess
 from tasso.methods.base import numel
+from tasso.methods.defaults import shown_defaults
 from tasso.methods.registry import find_method
 from tasso.models.clip import Clip, ModelSpec
 
@@ -24,21 +25,24 @@ def describe(name: str) -> dict[str, Any]:
     cls = find_method(name)
     method, clip = cls(), _meta_model()
     method.resolve_width(clip.dim)
-    cost, towers = method.cost(clip), numel(clip.parameters_of(method.towers).values())
+    found, towers = method.cost(clip), numel(clip.parameters_of(method.towers).values())
+    cost = {
+        "model": MODEL,
+        "trainable_parameters": towers + found.trainable,
+        "own_parameters": found.trainable,
+        "training": found.training,
+        "checkpoint": found.checkpoint,
+        "note": found.note,
+    }
     return {
         "title": cls.title,
         "summary": cls.summary,
         "trains": TRAINS[method.towers],
         "teachers": " and ".join(TEACHERS[teacher] for teacher in method.teachers) or "none",
         "images": ", ".join(request.name for request in method.image_requests()) or "none beside the task's",
-        "cost": {
-            "trainable_parameters": towers + cost.trainable,
-            "own_parameters": cost.trainable,
-            "training": cost.training,
-            "checkpoint": cost.checkpoint,
-            "note": cost.note,
-        },
+        "cost": {**cost, "words": cost_in_words(cost)},
         "run_defaults": dict(cls.run_defaults),
+        "defaults": shown_defaults(cls),
         "source": cls.source,
         "verified": cls.verified,
         "options": {

@@ -12,11 +12,10 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from tasso.config import Protocol, coerce
+from tasso.config import METHOD_GROUP, Protocol, coerce
 from tasso.errors import ConfigError, did_you_mean, no_such
 from tasso.methods.base import Method
 
-GROUP = "tasso.methods"
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # package.module:Class
 
 METHODS: dict[str, type[Method]] = {}  # those imported so far
@@ -44,7 +43,7 @@ def find_method(name: Any) -> type[Method]:
     found = [entry for entry in _installed(tuple(sys.path)) if entry.name == name]
     if len({entry.value for entry in found}) > 1:
         raise ConfigError(
-            f"method: several packages have an entry point {name!r} of the group {GROUP}: "
+            f"method: several packages have an entry point {name!r} of the group {METHOD_GROUP}: "
             f"{', '.join(map(_described, found))}; uninstall one of them or use package.module:Class"
         )
     if found:
@@ -78,7 +77,7 @@ def build_method(options: Mapping[str, Any], protocol: Protocol = "code") -> Met
 @cache
 def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Entry points of the packages on Python's path; looking through these takes milliseconds."""
-    return tuple(entry_points(group=GROUP))
+    return tuple(entry_points(group=METHOD_GROUP))
 
 
 def _described(entry: EntryPoint) -> str:

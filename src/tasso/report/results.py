@@ -153,7 +153,7 @@ def _split(split: Value | None) -> str:
 def _setting_rows(part: Value, setting: Setting, tasks: Sequence[str], finished: bool) -> list[_Row]:
     size = len(tasks)
     start: list[float | None] = [_percent(item) for item in _sized(part["zero_shot"], size)]
-    # null: an extended run whose early checkpoints were gone
+    # null: not measured
     matrix: list[list[float | None]] = [
         [None if item.value is None else _percent(item) for item in _sized(row, size)] for row in part["matrix"].items()
     ]

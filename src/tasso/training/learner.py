@@ -29,7 +29,7 @@ from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
 from tasso.training.memory import tell_memory
 from tasso.training.resolve import resolve
-from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results
+from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results, unknown_rows
 from tasso.training.run_data import RunData, check_data, check_weights
 from tasso.training.run_folder import RunFolder, same_paths
 from tasso.training.stopping import stop_signals
@@ -211,19 +211,26 @@ class Learner:
                 self.folder.write_results(results)
                 continue
             metadata = self._learn_task(index)
-            started = time.perf_counter()
             last = index == len(tasks) - 1
+            if not last and (index + 1) % self.config.evaluate_every:
+                self._add_row(results, unknown_rows(results), metadata)
+                continue
+            started = time.perf_counter()
             rows = self._evaluate(f"after {tasks[index].name}", [index + 1], with_alignment=last)
             metadata["evaluation_seconds"] = round(time.perf_counter() - started, 3)
-            add_row(results, rows, metadata)
-            self.folder.write_results(results)
-            self.folder.drop_state()
+            self._add_row(results, rows, metadata)
             self.folder.log("evaluated", task=tasks[index].name, **rows.settings())
             self.tracking.row(self.sequence.names, rows.settings(), self._steps_before(index + 1))
-            if results["finished"]:
+            if last:
                 summary = {setting: results[setting]["metrics"] for setting in rows.settings()}
                 self.tracking.metrics(summary, self._steps_before(index + 1))
         return results
+
+    def _add_row(self, results: dict[str, Any], rows: AccuracyRows, metadata: dict[str, Any]) -> None:
+        """Write the row after a task; its resume state is of no more use."""
+        add_row(results, rows, metadata)
+        self.folder.write_results(results)
+        self.folder.drop_state()
 
     def first_results(self) -> dict[str, Any]:
         """A results.json without measurements."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def add_row(results: dict[str, Any], rows: AccuracyRows, metadata: dict[str, Any
     results["per_task"].append(metadata)
 
 
+def unknown_rows(results: Mapping[str, Any]) -> AccuracyRows:
+    """The row after a task when nothing is measured."""
+    unknown: list[float | None] = [None for _ in results["tasks"]]
+    return AccuracyRows(unknown, unknown, [unknown] if "seen" in results else None)
+
+
 def earlier_row(results: Mapping[str, Any], index: int, tasks: Sequence[str]) -> tuple[AccuracyRows, dict[str, Any]]:
     """The row after a task of the extended run whose checkpoint was removed, and the metadata of its training.
 
@@ -111,9 +118,10 @@ def earlier_row(results: Mapping[str, Any], index: int, tasks: Sequence[str]) ->
         known = dict(zip(extended["tasks"], extended[setting]["matrix"][index], strict=True))
         return [known.get(name) for name in tasks]
 
-    unknown: list[float | None] = [None for _ in tasks]
-    seen = [row_of("seen") if "seen" in extended else unknown] if "seen" in results else None
-    return AccuracyRows(row_of("mtil"), unknown, seen), dict(extended["per_task"][index])
+    rows = replace(unknown_rows(results), mtil=row_of("mtil"))
+    if "seen" in results and "seen" in extended:
+        rows = replace(rows, seen=[row_of("seen")])
+    return rows, dict(extended["per_task"][index])
 
 
 def check_results(document: Any, file: Path) -> dict[str, Any]:
