@@ -2,5 +2,8 @@
 
 from tasso.models.deferred import deferred
 
-with deferred("timm", "transformers", "torch._dynamo"):
-    import open_clip  # noqa: F401  (here first, whichever module of this package is imported)
+try:
+    with deferred("timm", "transformers", "torch._dynamo"):
+        import open_clip  # noqa: F401  (here first, whichever module of this package is imported)
+except (TypeError, AttributeError, ImportError):  # a version of open_clip that needs them at once
+    import open_clip  # noqa: F401
