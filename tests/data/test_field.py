@@ -295,7 +295,9 @@ def test_data_check_reads_whole_data_sets_and_says_what_is_off(tmp_path: Path, t
         return ZeroShot("tiny", {"mnist": 57.1}, {"mnist": 50.0}, Fingerprint("a peer", {"mnist": 65.2}, {}))
 
     report = check(config, quick=False, tolerance=0.5, zero_shot=zero_shot)
-    (digits, _) = report["data_sets"]
+    (digits, reference) = report["data_sets"]
+    assert reference["ok"]
+    assert f"tasso data prepare imagenet --root {tmp_path}" in reference["notes"][0]
     messages = " ".join(problem["message"] for problem in digits["problems"])
     assert "3 train, not 60000" in messages
     assert (
