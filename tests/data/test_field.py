@@ -24,6 +24,7 @@ from tasso.data.prepare.options import Options
 from tasso.data.prepare.prepare import prepare
 from tasso.data.task import ImageSet
 from tasso.errors import ConfigError, DataError
+from tasso.training.conditions import conditions
 from tasso.training.resolve import resolve
 
 
@@ -236,6 +237,28 @@ def test_a_template_that_is_given_replaces_those_of_the_tasks(tmp_path: Path) ->
     assert read_templates(str(own.template)) == ("a photo of a {}.",)
     (task,) = load_sequence(other, with_reference=False).tasks
     assert task.prompts(("a digit {}",)) == task.train_prompts(("a digit {}",)) == ("a digit {}",)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"benchmark": "atlas"}, ""),
+        ({"benchmark": "atlas", "protocol": "paper", "seed": 3}, ""),
+        ({"benchmark": "atlas", "shots": 5, "same_names": "one"}, "shots 5, same names one"),
+        ({"benchmark": "atlas", "template": "art: {}"}, "template art: {}"),
+        ({"benchmark": "atlas-classes-24"}, ""),
+        ({"benchmark": "atlas-classes-24", "class_order": "7"}, "class order 7"),
+        ({"benchmark": "atlas-styles", "same_names": "one"}, ""),
+        ({"benchmark": "atlas-styles", "same_names": "apart"}, "same names apart"),
+        ({"benchmark": "x-tail", "shots": 16}, ""),
+        ({"tasks": {"a": "atlas:food", "b": "atlas:pets"}}, ""),
+        ({"tasks": {"a": "atlas:food"}, "split_classes": "4"}, "split classes 4"),
+    ],
+)
+def test_the_conditions_of_a_run_are_what_its_benchmark_does_not_say(options: dict[str, Any], found: str) -> None:
+    resolved, _ = resolve(from_dict(options))
+    assert conditions(resolved) == found
+    assert conditions(resolve(resolved)[0]) == found
 
 
 def test_one_order_has_one_name() -> None:

@@ -69,6 +69,16 @@ def test_what_is_not_known_is_nan(frame: pd.DataFrame) -> None:
     assert second.name == "atlas, nano, order S1"
 
 
+def test_runs_on_other_tasks_of_the_same_names_are_not_averaged(tmp_path: Path) -> None:
+    for seed, conditions in enumerate(["", "class order 7", "class order 7"]):
+        write(tmp_path / "runs" / f"{seed}", results("TASSO", seed) | {"conditions": conditions})
+    old = results("TASSO", 9)
+    write(tmp_path / "runs" / "9", old)
+    first, second = compare(read_runs(write_study(read_runs(tmp_path / "runs"), tmp_path / "study.csv")))
+    assert (first.name, second.name) == ("atlas, nano, order S1", "atlas (class order 7), nano, order S1")
+    assert (first.runs["seed"].tolist(), second.runs["seed"].tolist()) == ([0, 9], [1, 2])
+
+
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 def test_a_study_gives_the_table_back(frame: pd.DataFrame, tmp_path: Path, ending: str) -> None:
     file = write_study(frame, tmp_path / f"study.{ending}")

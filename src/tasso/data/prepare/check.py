@@ -181,7 +181,8 @@ def _read(report: DataSetReport, images: ImageSet, title: str, pool: ThreadPoolE
 def _check_reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[DataSetReport, ImageSet | None]:
     """The reference images that a run would use."""
     data_set = benchmark.reference
-    exact = benchmark.name != MTIL.name and data_set is not MTIL.reference  # of ImageNet, any list will do that is long enough
+    # Of ImageNet, any list will do that is long enough.
+    exact = benchmark.name != MTIL.name and data_set is not MTIL.reference
     report = DataSetReport(data_set.name, {"train": data_set.train} if exact else {})
     try:
         images, class_names = benchmark.load_reference(root, False)
