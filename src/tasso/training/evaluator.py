@@ -118,7 +118,7 @@ class Evaluator:
                 is not scored.
         """
         if learned is None and self.config.scores_seen:
-            log.info("no accuracy among the classes learned so far: the tasks do not begin with those of the run")
+            log.info("Seen is left out: the tasks do not begin with those that were learned, with their classes")
         counts = [learned] if learned is not None and self.config.scores_seen else []
         with progress(f"evaluating {what}".rstrip(), sum(map(len, self.pixels))) as advance:
             return accuracy_rows(
