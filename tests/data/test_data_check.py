@@ -262,7 +262,7 @@ def test_a_data_set_that_is_off_is_named_and_by_how_much(
     assert faults(report) == {
         "stanford-cars": [
             f"fingerprint: zero-shot MCIL accuracy is {value:.2f}, 2.00 points below {value + 2:.2f} "
-            "(a stand-in; 0.50 allowed)"
+            "(a stand-in; 0.50 allowed): other class names, prompts or images?"
         ]
     }
     assert found(root, capsys, *model, "--tolerance", "2.5")["ok"]

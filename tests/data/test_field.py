@@ -14,7 +14,7 @@ import torch
 from scipy.io import savemat
 
 from tasso.cli import main
-from tasso.config import RunConfig, from_dict
+from tasso.config import RunConfig, from_dict, read_templates
 from tasso.data import BENCHMARKS, load_sequence, task_order
 from tasso.data.benchmarks.field import COOP_SETS, ORDER_I, ORDER_II, PEERS, random_split
 from tasso.data.catalogue import with_benchmark_options
@@ -24,6 +24,7 @@ from tasso.data.prepare.options import Options
 from tasso.data.prepare.prepare import prepare
 from tasso.data.task import ImageSet
 from tasso.errors import ConfigError, DataError
+from tasso.training.conditions import conditions
 from tasso.training.resolve import resolve
 
 
@@ -208,10 +209,63 @@ def test_a_split_file_of_another_data_set_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_protocols_are_not_mixed() -> None:
-    tasks = {"one": "mtil-11:dtd", "two": "mtil-11-coop:food"}
-    with pytest.raises(ConfigError, match="mtil-11:dtd and mtil-11-coop:food are of two protocols"):
-        task_order(from_dict({"tasks": tasks, "data_root": "x"}))
-    task_order(from_dict({"tasks": {"one": "mtil-11:dtd", "two": "mtil-11-5shot:food"}, "data_root": "x"}))
+    for other in ("mtil-11-coop:food", "mtil:dtd", "cifar100-10:cifar100", "cub-pilot:cub"):
+        with pytest.raises(ConfigError, match=r"mtil-11.*are of two protocols"):
+            task_order(from_dict({"tasks": {"one": "mtil-11:dtd", "two": other}, "data_root": "x"}))
+    assert all(benchmark.protocol for benchmark in BENCHMARKS.values() if benchmark.needs_root)
+
+
+def test_single_tasks_bring_the_options_of_their_benchmark() -> None:
+    options: dict[str, Any] = {"tasks": {"one": "mtil-11-5shot:dtd"}, "data_root": "x"}
+    assert with_benchmark_options(from_dict(options)).shots == 5
+    assert with_benchmark_options(from_dict({**options, "shots": 2})).shots == 2
+    options["tasks"]["two"] = "mtil-11:food"
+    with pytest.raises(ConfigError, match=r"mtil-11 and mtil-11-5shot have options.*differ in shots.*with --shots"):
+        task_order(from_dict(options))
+    task_order(from_dict({**options, "shots": 2}))
+    named = {"tasks": {"some": {"from": "cifar100-10:cifar100", "classes": ["apple"]}}, "data_root": "x"}
+    assert with_benchmark_options(from_dict(named)).split_classes is None, "its steps are written out"
+
+
+def test_a_template_that_is_given_replaces_those_of_the_tasks(tmp_path: Path) -> None:
+    mnist(tmp_path)
+    options = {"benchmark": "mtil-11", "sequence": "mnist", "data_root": str(tmp_path), "check_counts": False}
+    own, _ = resolve(from_dict({**options, "method": "finetune"}))
+    other, _ = resolve(from_dict({**options, "method": "finetune", "template": "a digit {}"}))
+    (task,) = load_sequence(own, with_reference=False).tasks
+    assert task.prompts(("x {}",)) == ('a photo of the number: "{}".',)
+    assert read_templates(str(own.template)) == ("a photo of a {}.",)
+    (task,) = load_sequence(other, with_reference=False).tasks
+    assert task.prompts(("a digit {}",)) == task.train_prompts(("a digit {}",)) == ("a digit {}",)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"benchmark": "atlas"}, ""),
+        ({"benchmark": "atlas", "protocol": "paper", "seed": 3}, ""),
+        ({"benchmark": "atlas", "shots": 5, "same_names": "one"}, "shots 5, same names one"),
+        ({"benchmark": "atlas", "template": "art: {}"}, "template art: {}"),
+        ({"benchmark": "atlas-classes-24"}, ""),
+        ({"benchmark": "atlas-classes-24", "class_order": "7"}, "class order 7"),
+        ({"benchmark": "atlas-styles", "same_names": "one"}, ""),
+        ({"benchmark": "atlas-styles", "same_names": "apart"}, "same names apart"),
+        ({"benchmark": "x-tail", "shots": 16}, ""),
+        ({"tasks": {"a": "atlas:food", "b": "atlas:pets"}}, ""),
+        ({"tasks": {"a": "atlas:food"}, "split_classes": "4"}, "split classes 4"),
+    ],
+)
+def test_the_conditions_of_a_run_are_what_its_benchmark_does_not_say(options: dict[str, Any], found: str) -> None:
+    resolved, _ = resolve(from_dict(options))
+    assert conditions(resolved) == found
+    assert conditions(resolve(resolved)[0]) == found
+
+
+def test_one_order_has_one_name() -> None:
+    for sequence in ("I", "S1", ",".join(ORDER_I)):
+        assert with_benchmark_options(from_dict({"benchmark": "mtil-11", "sequence": sequence})).sequence == "I"
+    assert with_benchmark_options(from_dict({"benchmark": "mtil-11", "sequence": "S2"})).sequence == "S2"
+    assert not BENCHMARKS["mtil-8-coop-16shot"].sequences
 
 
 def test_options_of_a_benchmark_hold_unless_others_are_given() -> None:
@@ -264,7 +318,9 @@ def test_data_check_reads_whole_data_sets_and_says_what_is_off(tmp_path: Path, t
         return ZeroShot("tiny", {"mnist": 57.1}, {"mnist": 50.0}, Fingerprint("a peer", {"mnist": 65.2}, {}))
 
     report = check(config, quick=False, tolerance=0.5, zero_shot=zero_shot)
-    (digits, _) = report["data_sets"]
+    (digits, reference) = report["data_sets"]
+    assert reference["ok"]
+    assert f"tasso data prepare imagenet --root {tmp_path}" in reference["notes"][0]
     messages = " ".join(problem["message"] for problem in digits["problems"])
     assert "3 train, not 60000" in messages
     assert (

@@ -101,6 +101,7 @@ def test_presets_have_the_schedules_of_the_peers() -> None:
         ({"split_classes": "12+3"}, "a step with no class.*first step takes them all"),
         ({"split_classes": "ten"}, "split_classes: expected a number"),
         ({"class_order": "1993"}, "class_order: needs --split-classes"),
+        ({"split_classes": "all", "class_order": "5"}, "class_order: needs --split-classes"),
         ({"split_classes": "4", "class_order": "0,1,1"}, "'1' is given more than once"),
         ({"split_classes": "4", "class_order": "0,1,2"}, "9 classes of task 'pets' are left out"),
         ({"split_classes": "4", "class_order": "no-such.txt"}, "neither a class of task 'pets' nor a file"),
@@ -237,3 +238,6 @@ def test_another_benchmark_is_not_split_as_the_run_was(quick: dict[str, Any], tm
     found = evaluate(evaluation_config({"limit_tasks": 2, "device": "cpu"}, run, "eval"), run)
     assert found["seen"][1] == found["mtil"][1], "the second step is not learned"
     assert len(found["seen"]) == 2
+    for other in ({"sequence": "eurosat"}, {"class_order": "2,1,0"}):
+        found = evaluate(evaluation_config({**other, "device": "cpu"}, run, "eval"), run)
+        assert "seen" not in found, "other tasks, or other classes under their names, are not those learned"

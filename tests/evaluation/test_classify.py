@@ -66,6 +66,9 @@ def test_files_folders_and_patterns(images: Path, monkeypatch: pytest.MonkeyPatc
 def test_candidates() -> None:
     assert str(select_candidates(CLASS_NAMES)) == "3 classes of 2 tasks"
     assert str(select_candidates(CLASS_NAMES, "cars")) == "1 class of task cars"
+    shared = {"day": ["fox", "owl"], "night": ["owl"]}
+    assert str(select_candidates(shared)) == "3 classes of 2 tasks"
+    assert str(select_candidates(shared, merge_names=True)) == "2 classes of 2 tasks"
     assert select_candidates(CLASS_NAMES, classes=[" a ", "b", "a", ""]).groups == (("a", "b"),)
     assert str(select_candidates(CLASS_NAMES, classes=["a"])) == "1 class named by you"
     for args, message in (({"task": "x"}, "no task 'x'"), ({"classes": [" "]}, "at least one class name"),

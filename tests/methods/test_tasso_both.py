@@ -285,6 +285,28 @@ def test_names_of_later_tasks_are_never_used(quick: dict[str, Any], monkeypatch:
         assert any("imagenet kind" in text for text in seen), "generic names"
 
 
+@pytest.mark.parametrize("name", ["tasso-both", "icarl"])
+def test_names_of_earlier_tasks_have_their_prompts_of_training(
+    name: str, tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms = {"templates": ("a {}.", "the {}."), "train_templates": ("a {}.",)}
+    first, second = (dataclasses.replace(task_of(*names), **forms) for names in (("first", "cat"), ("second", "car")))
+    method = build_method({"name": name, **({"rank": 6} if name == "tasso-both" else {"teacher": "pretrained"})})
+    method.attach(tiny_clip)
+    used: list[str] = []
+    original = tiny_clip.tokenise
+
+    def record(texts: list[str]) -> Tensor:
+        used.extend(texts)
+        return original(texts)
+
+    monkeypatch.setattr(tiny_clip, "tokenise", record)
+    method.begin_run(RunInfo(templates=("{}.",), tasks=(first, second)))
+    method.begin_task(dataclasses.replace(info(first, second), templates=("a {}.",)))
+    assert {"a cat.", "a car."} <= set(used)
+    assert "the cat." not in used
+
+
 def test_anchors_do_not_depend_on_later_tasks(tiny_clip: Clip) -> None:
     first, second = task_of("first", "cat", "dog"), task_of("second", "car", "bus")
     tables = []

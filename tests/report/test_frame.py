@@ -11,8 +11,9 @@ import pytest
 
 from run_results import TASKS, results
 from runs_on_disk import alignment
+from tasso.report import report_tables, write_page
 from tasso.report.formats import to_text
-from tasso.report.frame import accuracies, compare, costs, distances, metrics, run_table, several_orders
+from tasso.report.frame import SEEN_METRICS, accuracies, compare, costs, distances, metrics, run_table, several_orders
 from tasso.report.reader import ReportError
 from tasso.report.results import read_runs
 from tasso.report.study import read_study, write_study
@@ -67,6 +68,29 @@ def test_what_is_not_known_is_nan(frame: pd.DataFrame) -> None:
     assert first.runs["learned"].tolist() == [2]
     assert distances(first.frame).empty
     assert second.name == "atlas, nano, order S1"
+
+
+def test_runs_on_other_tasks_of_the_same_names_are_not_averaged(tmp_path: Path) -> None:
+    for seed, conditions in enumerate(["", "class order 7", "class order 7"]):
+        write(tmp_path / "runs" / f"{seed}", results("TASSO", seed) | {"conditions": conditions})
+    old = results("TASSO", 9)
+    write(tmp_path / "runs" / "9", old)
+    first, second = compare(read_runs(write_study(read_runs(tmp_path / "runs"), tmp_path / "study.csv")))
+    assert (first.name, second.name) == ("atlas, nano, order S1", "atlas (class order 7), nano, order S1")
+    assert (first.runs["seed"].tolist(), second.runs["seed"].tolist()) == ([0, 9], [1, 2])
+
+
+def test_runs_that_are_scored_in_a_third_setting_have_their_table(tmp_path: Path) -> None:
+    write(tmp_path / "runs" / "one", results("TASSO", 1))
+    steps = results("TASSO", 2, benchmark="atlas-classes-8")
+    extra = {"images": [5, 5, 5], "zero_shot_steps": [1.0, 2.0, 3.0]}
+    metrics = dict.fromkeys((*steps["mtil"]["metrics"], *SEEN_METRICS), 7.0)
+    write(tmp_path / "runs" / "two", steps | {"seen": steps["mtil"] | extra | {"metrics": metrics}})
+    tables = report_tables(read_runs(tmp_path / "runs"))
+    assert "atlas-classes-8" in tables["summary-seen"].title
+    assert len(tables["summary-mtil"].rows) == 2 * len(tables["summary-seen"].rows)
+    page = write_page(read_runs(tmp_path / "runs"), tmp_path / "page.html", title="t", intro="").read_text()
+    assert "summary-seen" in page
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])

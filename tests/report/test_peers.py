@@ -23,6 +23,10 @@ def test_rows_name_known_benchmarks_tasks_and_sources() -> None:
         assert row.order in ("S1", *benchmark.sequences)
         assert row.source
         assert ("memory" in row.source) != row.checked, "what was not checked says so"
+        if row.setting == "seen" and "Zero-shot" not in row.method:
+            assert "random training crop" in row.source, "a test that others did not make"
+        if row.method == "Zero-shot" and "zero_shot" in row.means:
+            assert row.means["average"] == row.means["last"] == row.means["zero_shot"]
         for metric, values in row.tasks.items():
             assert set(values) <= set(benchmark.tasks)
             assert fmean(values.values()) == pytest.approx(row.means[metric], abs=0.06), (row.method, metric)

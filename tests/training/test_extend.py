@@ -251,6 +251,7 @@ def test_a_run_on_a_benchmark_can_be_extended(quick: dict[str, Any], images: Pat
     assert run.results["mtil"]["zero_shot"][:2] == old["mtil"]["zero_shot"]
     assert run.results["data"]["reference"] == old["data"]["reference"]
     assert tasso.evaluate(run=run.folder.path)["mcil"] == run.results["mcil"]["matrix"][-1]
+    assert not run.config.merges_names, "classes of the same name stay apart, as in the benchmark"
 
 
 def test_runs_that_cannot_be_extended(two: Path, images: Path, tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ def _print_rows(result: dict[str, Any]) -> None:
     print(f"{'':{width}}" + "".join(f"  {name:>6}" for name in rows))
     for name, *values in zip((*result["tasks"], "mean"), *([*row, fmean(row)] for row in rows.values()), strict=True):
         print(f"{name:{width}}" + "".join(f"  {value:6.2f}" for value in values))
-    log.info(
-        "In percent, %s images. MTIL: among the classes of the image's own task; MCIL: among those of all tasks above",
-        "validation" if result["split"] == "val" else "test",
-    )
+    explained = "MTIL: among the classes of the image's own task; MCIL: among those of all tasks above"
+    if "seen" in result:
+        explained += "; Seen: among those learned so far, of a task not yet learned among its own"
+    log.info("In percent, %s images. %s", "validation" if result["split"] == "val" else "test", explained)
 
 
 def metrics(args: list[str]) -> None:

@@ -27,6 +27,7 @@ METHOD = "method."  # before the name of a hyper-parameter, where options of the
 METHOD_GROUP = "tasso.methods"  # entry points of methods in other packages
 DEFAULT_METHOD = "tasso"  # the paper's
 OWN_TASKS_METHOD = "tasso-both"  # more accurate on every sequence that was measured: results/README.md
+TASK_TEMPLATES = "task"  # as `--template`: those that the tasks bring
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
 
 # Where the paper's text and its authors' code differ, each side has its name. These are the differences that
@@ -160,8 +161,9 @@ class RunConfig:
         None, metavar="TAG", scope="model", content="file", commands=f"{RUNS} eval check export",
     )
     template: str | None = option(
-        "prompt with {} for the class name, or a text file with one prompt per line",
-        None, unset="the protocol's; SigLIP's own", metavar="PROMPT", scope="model", content="file",
+        "prompt with {} for the class name, a text file with one prompt per line, or task: those of each task of the "
+        "benchmark",
+        None, unset="the benchmark's or the protocol's; SigLIP's own", metavar="PROMPT", scope="model", content="file",
         commands=f"{RUNS} {EVAL}",
     )
 
@@ -341,7 +343,12 @@ def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunCon
 
 
 def read_templates(template: str) -> tuple[str, ...]:
-    """Prompt templates from an option: prompts with {}, one per line, or a file of them."""
+    """Prompt templates from an option: prompts with {}, one per line, or a file of them.
+
+    Where each task has its own, this is the prompt of all other class names, such as those of reference images.
+    """
+    if template == TASK_TEMPLATES:
+        template = PROTOCOLS["code"]["template"]
     if "{}" in template:
         return _prompts(template, "template")
     path = Path(template)

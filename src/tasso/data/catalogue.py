@@ -7,10 +7,11 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tasso.config import RunConfig, read_templates
+from tasso.config import TASK_TEMPLATES, RunConfig, read_templates
 from tasso.config.task_specs import names_catalogue
 from tasso.data.annotated import PREPARE, check_files
 from tasso.data.benchmarks import ATLAS, BENCHMARKS, Benchmark
@@ -29,6 +30,7 @@ DRAWN_REFERENCE = (
     "Any folder of varied photographs is better: --reference FOLDER"
 )
 
+OPTIONS = sorted({key for benchmark in BENCHMARKS.values() for key in benchmark.options})  # that benchmarks have
 MOST_LISTED = 5  # tasks that share classes with others, in the log
 TASK_IMAGES = "task"  # as `--reference`: the training images of the task that is being learned
 
@@ -79,12 +81,40 @@ def _check_shared_names(tasks: Sequence[Task]) -> None:
 
 
 def with_benchmark_options(config: RunConfig) -> RunConfig:
-    """The run with the options of its benchmark where it says nothing, and its class order written out."""
-    belong = BENCHMARKS[config.benchmark].options if config.benchmark in BENCHMARKS else {}
-    filled = {key: value for key, value in belong.items() if getattr(config, key) is None}
-    if order := filled.get("class_order", config.class_order):
-        filled["class_order"] = class_order_text(order)
+    """The run with the options of its benchmark where it says nothing, its class order written out, and the name that
+    the benchmark has for its order."""
+    filled = _options_of_benchmarks(config)
+    if classes := filled.get("class_order", config.class_order):
+        filled["class_order"] = class_order_text(classes)
+    if not config.tasks and config.benchmark in BENCHMARKS:
+        benchmark = BENCHMARKS[config.benchmark]
+        for name, tasks in benchmark.sequences.items():
+            if order(benchmark.tasks, config.sequence, None, benchmark.sequences) == list(tasks):
+                filled["sequence"] = name
     return dataclasses.replace(config, **filled)
+
+
+def _options_of_benchmarks(config: RunConfig) -> dict[str, Any]:
+    """What the benchmark of a run says, or that of single tasks, where the run says nothing."""
+    names = {spec["from"].partition(":")[0] for spec in config.tasks or () if names_catalogue(spec["from"])}
+    known = sorted(BENCHMARKS.keys() & (names if config.tasks else {config.benchmark}))
+    protocols = {BENCHMARKS[name].protocol: name for name in known if BENCHMARKS[name].protocol}
+    if len(protocols) > 1:
+        raise ConfigError(
+            f"tasks: {' and '.join(protocols.values())} are of two protocols, with other splits, class names and "
+            "prompts; a sequence has tasks of one"
+        )
+    open_keys = [key for key in OPTIONS if getattr(config, key) is None]
+    if config.split_classes == WHOLE or any("classes" in spec for spec in config.tasks or ()):
+        open_keys = [key for key in open_keys if key not in ("split_classes", "class_order")]  # not cut, or already
+    found = [{key: BENCHMARKS[name].options.get(key) for key in open_keys} for name in known]
+    for key in open_keys:
+        if len({options[key] for options in found}) > 1:
+            raise ConfigError(
+                f"tasks: {' and '.join(known)} have options of their own, which differ in {key}. Give one for all "
+                f"tasks with --{key.replace('_', '-')}, or take tasks of one of them"
+            )
+    return {key: value for key, value in found[0].items() if value is not None} if found else {}
 
 
 def _steps(config: RunConfig) -> Iterator[Task]:
@@ -133,10 +163,9 @@ def task_order(config: RunConfig) -> list[str]:
     """
     config = with_benchmark_options(config)
     limit = None if config.split_classes else config.limit_tasks
-    if config.split_classes:
-        if config.split_classes != WHOLE:
-            parse_split(config.split_classes)
-    elif config.class_order:
+    if config.split_classes not in (None, WHOLE):
+        parse_split(config.split_classes)
+    if config.class_order and config.split_classes in (None, WHOLE):
         raise ConfigError("class_order: needs --split-classes, the number of classes per step")
     if config.tasks:
         if config.benchmark in BENCHMARKS:
@@ -144,13 +173,8 @@ def task_order(config: RunConfig) -> list[str]:
                 f"benchmark: {config.benchmark} has tasks of its own. Leave it out, or give yours another name; single "
                 f"tasks of it may be among yours, as in --tasks NAME={config.benchmark}:TASK"
             )
-        sources = [spec["from"] for spec in config.tasks if names_catalogue(spec["from"])]
-        protocols = {_catalogue_task(source, config)[0].protocol: source for source in sources}
-        if len(two := [source for protocol, source in protocols.items() if protocol]) > 1:
-            raise ConfigError(
-                f"tasks: {two[0]} and {two[1]} are of two protocols, with other splits, class names and prompts; a "
-                "sequence has tasks of one"
-            )
+        for source in (spec["from"] for spec in config.tasks if names_catalogue(spec["from"])):
+            _catalogue_task(source, config)
         return order([spec["name"] for spec in config.tasks], config.sequence, limit)
     benchmark = _benchmark(config.benchmark, "benchmark")
     if benchmark.needs_root and config.data_root is None:
@@ -176,6 +200,8 @@ def _read_task(benchmark: Benchmark, name: str, config: RunConfig) -> Task:
     """A task of a benchmark as this run reads it."""
     task = benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
     train, val, test = (_oriented(images, benchmark, config) for images in (task.train, task.val, task.test))
+    if config.template not in (None, TASK_TEMPLATES):
+        task = dataclasses.replace(task, templates=(), train_templates=())
     return dataclasses.replace(task, train=train, val=val, test=test)
 
 

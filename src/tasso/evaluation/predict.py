@@ -54,13 +54,16 @@ class Candidates:
     Attributes:
         groups: class names per task.
         tasks: the name of each group's task; empty for class names given by the caller.
+        merge_names: classes of the same name in several tasks are one class.
     """
 
     groups: tuple[tuple[str, ...], ...]
     tasks: tuple[str, ...]
+    merge_names: bool = False
 
     def __str__(self) -> str:
-        count = sum(map(len, self.groups))
+        names = [name for group in self.groups for name in group]
+        count = len(set(names) if self.merge_names else names)
         classes = f"{count} class{'' if count == 1 else 'es'}"
         if self.tasks == ("",):
             return f"{classes} named by you"
@@ -68,7 +71,11 @@ class Candidates:
 
 
 def select_candidates(
-    class_names: Mapping[str, Sequence[str]], task: str | None = None, classes: Sequence[str] | None = None
+    class_names: Mapping[str, Sequence[str]],
+    task: str | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    merge_names: bool = False,
 ) -> Candidates:
     """The classes of one task, of all tasks, or any others by name.
 
@@ -76,6 +83,7 @@ def select_candidates(
         class_names: the run's class names by task.
         task: only the classes of this task.
         classes: these class names instead (open vocabulary).
+        merge_names: classes of the same name in several tasks are one class.
     """
     if classes is not None:
         if task is not None:
@@ -87,7 +95,7 @@ def select_candidates(
     if task is not None and task not in class_names:
         raise ConfigError(f"task: this run has {no_such('task', task, class_names)}")
     tasks = (task,) if task is not None else tuple(class_names)
-    return Candidates(tuple(tuple(class_names[name]) for name in tasks), tasks)
+    return Candidates(tuple(tuple(class_names[name]) for name in tasks), tasks, merge_names)
 
 
 class Predictor:
@@ -98,16 +106,9 @@ class Predictor:
         inference: Inference,
         templates: Sequence[str],
         task_templates: Mapping[str, Sequence[str]] | None = None,
-        *,
-        merge_names: bool = False,
     ) -> None:
-        """
-        Args:
-            task_templates: templates of tasks that have their own.
-            merge_names: classes of the same name in several tasks are one class.
-        """
+        """`task_templates`: templates of tasks that have their own."""
         self.inference, self.templates, self.task_templates = inference, tuple(templates), dict(task_templates or {})
-        self.merge_names = merge_names
 
     def predict(self, images: Sequence[Array], candidates: Candidates, top: int = 1) -> list[list[Prediction]]:
         """The `top` classes of each image (height × width × 3 bytes), the most probable first."""
@@ -124,7 +125,7 @@ class Predictor:
         templates = [self.task_templates.get(task, self.templates) for task in candidates.tasks]
         embedded = self.inference.embed(pixels)
         scores = self.inference.scores(embedded, candidates.groups, templates, candidates.tasks)
-        if self.merge_names and len(set(names)) < len(names):
+        if candidates.merge_names and len(set(names)) < len(names):
             columns = {name: [index for index, other in enumerate(names) if other == name] for name in names}
             scores = torch.stack([scores[:, own].max(-1).values for own in columns.values()], dim=-1)
             tasks = [", ".join(tasks[index] for index in own) for own in columns.values()]

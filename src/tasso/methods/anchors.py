@@ -123,7 +123,7 @@ class TextAnchors(Method):
             return
         names: list[Names] = []
         if self.anchors != "generic":
-            names = [(earlier.class_names, earlier.prompts(self.templates)) for earlier in task.earlier]
+            names = [(earlier.class_names, earlier.train_prompts(self.templates)) for earlier in task.earlier]
         if anchors := anchor_prompts([*names, *self.generic], task):
             # Of one length with the classes' tokens: one forward pass encodes both.
             tokens = self.clip.tokenise([*prompts(task.class_names, task.templates), *anchors])

@@ -112,7 +112,7 @@ class ICaRL(LogitDistillation):
         self.pretrained_texts: list[Tensor] = []  # per task, as the pretrained model encodes them
         if self.teacher == "pretrained":
             self.pretrained_texts = [
-                self.clip.encode_classes(task.class_names, task.prompts(run.templates)) for task in run.tasks
+                self.clip.encode_classes(task.class_names, task.train_prompts(run.templates)) for task in run.tasks
             ]
 
     def begin_task(self, task: TaskInfo) -> None:
@@ -120,7 +120,7 @@ class ICaRL(LogitDistillation):
         self.teacher_texts = self.pretrained_texts[task.index] if self.pretrained_texts else self.class_embeddings
         # Classes of all tasks so far; each task may have prompts of its own, and another number of them. One that tasks
         # share is there once: it must not compete with itself.
-        given = [(earlier.class_names, earlier.prompts(self.default_templates)) for earlier in task.earlier]
+        given = [(earlier.class_names, earlier.train_prompts(self.default_templates)) for earlier in task.earlier]
         each: list[tuple[list[str], tuple[str, ...]]] = []
         columns: dict[tuple[str, tuple[str, ...]], int] = {}
         for names, own in (*given, (task.class_names, task.templates)):

@@ -10,7 +10,7 @@ import pandas as pd
 from tasso.files import write_text
 from tasso.report.figures import write_figures
 from tasso.report.formats import to_csv, to_latex, to_markdown
-from tasso.report.frame import compare, settings_of, several_orders
+from tasso.report.frame import by_setting, compare, settings_of, several_orders
 from tasso.report.page import write_page
 from tasso.report.peers import peer_tables
 from tasso.report.reader import ReportError
@@ -27,7 +27,7 @@ def report_tables(frame: pd.DataFrame) -> dict[str, Table]:
             for metric in CORE_METRICS:
                 name = f"orders-{number + 1}-{setting}-{metric.key.replace('_', '-')}"
                 tables[name] = order_table(orders, setting, metric.key)
-    tables |= {f"summary-{setting}": summary_table(frame, setting) for setting in settings_of(frame)}
+    tables |= {f"summary-{setting}": summary_table(rows, setting) for setting, rows in by_setting(frame).items()}
     return tables | peer_tables(frame)
 
 

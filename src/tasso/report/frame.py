@@ -63,6 +63,12 @@ def settings_of(frame: pd.DataFrame) -> tuple[Setting, ...]:
     return (*SETTINGS, SEEN) if scored and scored == frame["run"].nunique() else SETTINGS
 
 
+def by_setting(frame: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
+    """For each setting that any of these runs was scored in, the rows of those that were."""
+    seen = frame[frame["run"].isin(frame[frame["setting"] == SEEN]["run"])]
+    return {**dict.fromkeys(SETTINGS, frame), **({} if seen.empty else {SEEN: seen})}
+
+
 def labels(frame: pd.DataFrame) -> list[str]:
     """Labels of the methods, in the order of the frame."""
     return list(dict.fromkeys(frame["label"]))

@@ -24,7 +24,7 @@ from tasso.report.figures.style import drawing
 from tasso.report.figures.svg import panels
 from tasso.report.figures.write import Kind
 from tasso.report.formats import to_csv, to_latex
-from tasso.report.frame import Comparison, by_tasks, compare, run_table, settings_of, several_orders
+from tasso.report.frame import Comparison, by_setting, by_tasks, compare, run_table, settings_of, several_orders
 from tasso.report.looks import Look, looks
 from tasso.report.peers import WHOSE, peer_tables
 from tasso.report.reader import ReportError
@@ -167,8 +167,8 @@ class _Page:
         self.comparisons = compare(frame)
         self.looks = looks(frame)
         self.choices = Choices.of(self.comparisons, self.looks)
-        shown = {setting for comparison in self.comparisons for setting in settings_of(comparison.frame)}
-        self.settings = {setting: name for setting, name in SETTING_NAMES.items() if setting in shown}
+        self.by_setting = by_setting(frame)
+        self.settings = {setting: SETTING_NAMES[setting] for setting in self.by_setting}
         self.files: dict[str, dict[str, str]] = {}
         self.styles: dict[str, str] = {}  # of figures: a CSS class for each
         self.drawn: dict[Kind, list[Drawn]] = {}
@@ -199,7 +199,7 @@ class _Page:
         ]
         if details:
             parts += self._details()
-        metrics = metric_columns(settings_of(self.frame)[-1])
+        metrics = metric_columns([*self.settings][-1])
         parts.append(Folded("What the columns mean", [self._drawing("meanings", metrics=metrics)]))
         return Section("summary", "Results", parts)
 
@@ -218,8 +218,10 @@ class _Page:
                 for setting in settings_of(orders.frame)
             ]
             found.append(Folded(f"Order by order: {orders.name}", blocks))
-        settings = settings_of(self.frame)
-        tables = [Shown(f"summary-{setting}", summary_table(self.frame, setting), setting) for setting in settings]
+        tables = [
+            Shown(f"summary-{setting}", summary_table(rows, setting), setting)
+            for setting, rows in self.by_setting.items()
+        ]
         rows = count_of(len(tables[0].table.rows), "row")
         return [*found, Folded(f"Every metric ({rows} per setting)", tables)]
 

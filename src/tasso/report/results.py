@@ -123,7 +123,8 @@ def _parse(results: Value, folder: Path) -> pd.DataFrame:
             raise results[setting]["matrix"].fail(f"{count} rows, but mtil.matrix has {learned[0]}")
     run = {
         "run": str(folder),
-        **{name: results[name].text() for name in ("method", "label", "model", "benchmark")},
+        **{name: results[name].text() for name in ("method", "label", "model")},
+        "benchmark": _benchmark(results),
         "split": _split(results.get("split")),
         "sequence": "" if results["sequence"].value is None else results["sequence"].text(),
         "order": tasks,
@@ -139,6 +140,12 @@ def _parse(results: Value, folder: Path) -> pd.DataFrame:
     if alignment := results.get("alignment"):
         rows += _alignment_rows(alignment, tasks)
     return typed(pd.DataFrame([(*run.values(), *row) for row in rows], columns=COLUMNS, dtype=object))
+
+
+def _benchmark(results: Value) -> str:
+    """Its name, and in brackets the options with which its tasks are others: such runs are not compared."""
+    name, conditions = results["benchmark"].text(), results.get("conditions")  # earlier versions had none
+    return f"{name} ({conditions.text()})" if conditions and conditions.value else name
 
 
 def _split(split: Value | None) -> str:

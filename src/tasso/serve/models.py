@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasso.data.task import Array
-from tasso.evaluation.predict import PROBABILITY_NOTE, Candidates, Prediction, Predictor, select_candidates
+from tasso.evaluation.predict import PROBABILITY_NOTE, Candidates, Prediction, Predictor
 from tasso.progress import progress
 from tasso.training.run import Run
 
@@ -31,23 +31,19 @@ class Models:
     """All models of a run whose checkpoints exist, in memory."""
 
     def __init__(self, stages: Sequence[Stage], run: Run) -> None:
-        self.stages, self.class_names = tuple(stages), run.class_names
+        self.stages, self.candidates = tuple(stages), run.candidates
         learned = run.tasks[: len(run.results["per_task"])]
         loaded = {stage.task for stage in stages}
         self.metadata: dict[str, Any] = {
             "run": run.folder.path.resolve().name,
             "label": run.results["label"],
             "model": run.results["model"],
-            "tasks": [{"name": task, "classes": len(names)} for task, names in self.class_names.items()],
+            "tasks": [{"name": task, "classes": len(names)} for task, names in run.class_names.items()],
             "stages": [stage.title for stage in stages],
             "removed": [task for task in learned if task not in loaded],
             "probability_note": PROBABILITY_NOTE,
         }
         self._lock = threading.Lock()  # models cache class embeddings
-
-    def candidates(self, task: str | None, classes: Sequence[str] | None) -> Candidates:
-        """The classes to choose from."""
-        return select_candidates(self.class_names, task, classes)
 
     def predict(self, image: Array, candidates: Candidates, top: int) -> list[list[Prediction]]:
         """Predictions of each model, in the order of the stages."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tasso.config import RunConfig, from_dict, options_of, read_templates, unwrap
-from tasso.data import load_sequence
+from tasso.data import BENCHMARKS, TaskSequence, load_sequence
 from tasso.data.images import PixelCache, open_packs, thread_pool
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
@@ -21,6 +22,8 @@ from tasso.training.resolve import resolve
 from tasso.training.run_data import check_weights_of
 from tasso.training.run_folder import RunFolder
 
+log = logging.getLogger("tasso")
+
 
 def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) -> RunConfig:
     """Options of an evaluation. With a run, what is not given is as it was in that run, except for the machine."""
@@ -29,6 +32,8 @@ def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) ->
     recorded = evaluation_of_run(RunFolder(run)) if run else {}
     if given.keys() & {"benchmark", "tasks"} and given.get("benchmark") != recorded.get("benchmark"):
         dropped = {"split_classes", "class_order", "same_names"}  # these belong to the run's tasks
+        if given.get("benchmark") in BENCHMARKS:
+            dropped |= BENCHMARKS[given["benchmark"]].options.keys()
         if recorded.get("tasks"):
             dropped |= {"benchmark", "tasks", "sequence", "limit_tasks"}
         recorded = {key: value for key, value in recorded.items() if key not in dropped}
@@ -66,23 +71,26 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
         check_weights_of(RunFolder(run), clip)
     evaluator = Evaluator(config, clip)
     checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
-    names = evaluator.sequence.names
-    learned = _learned(RunFolder(run), checkpoint) if run and checkpoint else []
-    rows = evaluator.rows(inference, learned=len(learned) if names[: len(learned)] == learned else 0)
+    learned = _count_learned(RunFolder(run), checkpoint, evaluator.sequence) if run and checkpoint else 0
+    rows = evaluator.rows(inference, learned=learned)
     return {
         "model": str(clip.spec),
         "checkpoint": checkpoint,
         "benchmark": config.benchmark,
         "split": config.evaluate_on,
-        "tasks": names,
+        "tasks": evaluator.sequence.names,
         **rows.settings(),
     }
 
 
-def _learned(run: RunFolder, checkpoint: str) -> list[str]:
-    """The tasks that a run had learned when this checkpoint was saved."""
-    tasks: list[str] = (run.read_results() or {})["tasks"]
-    return tasks[: tasks.index(checkpoint) + 1]
+def _count_learned(run: RunFolder, checkpoint: str, sequence: TaskSequence) -> int | None:
+    """How many tasks a run had learned when this checkpoint was saved; None if the sequence does not begin with them,
+    with the same classes."""
+    results = run.read_results() or {}
+    learned = results["tasks"][: results["tasks"].index(checkpoint) + 1]
+    classes = [(name, results["class_names"][name]) for name in learned]
+    evaluated = [(task.name, list(task.class_names)) for task in sequence.tasks]
+    return len(learned) if evaluated[: len(learned)] == classes else None
 
 
 class Evaluator:
@@ -101,16 +109,20 @@ class Evaluator:
         cache = PixelCache(clip.preprocess, device, pool, config.cache_gib, packs)
         self.pixels = [cache.pixels(task.evaluated, f"{task.name} {task.split}") for task in self.sequence.tasks]
 
-    def rows(self, inference: Inference, what: str = "", learned: int = 0) -> AccuracyRows:
+    def rows(self, inference: Inference, what: str = "", learned: int | None = 0) -> AccuracyRows:
         """Accuracy on every task in all settings.
 
         Args:
             what: for the progress bar.
-            learned: how many of the tasks, the first ones, the model has learned.
+            learned: how many of the tasks, the first ones, the model has learned. None: others, so what it has seen
+                is not scored.
         """
+        if learned is None and self.config.scores_seen:
+            log.info("Seen is left out: the tasks do not begin with those that were learned, with their classes")
+        counts = [learned] if learned is not None and self.config.scores_seen else []
         with progress(f"evaluating {what}".rstrip(), sum(map(len, self.pixels))) as advance:
             return accuracy_rows(
                 inference, self.sequence.tasks, self.pixels, read_templates(unwrap(self.config.template)),
                 self.config.eval_batch_size, lambda n: advance(n, ""),
-                learned=[learned] if self.config.scores_seen else (), merge_names=self.config.merges_names,
+                learned=counts, merge_names=self.config.merges_names,
             )  # fmt: skip

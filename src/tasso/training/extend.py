@@ -88,6 +88,7 @@ def extended_config(
         "split_classes": None,
         "class_order": None,
         "score_seen": config.scores_seen,
+        "same_names": config.same_names or (None if config.tasks else "apart"),  # own tasks would merge them
         "reference": config.reference or (config.benchmark if catalogued else None),
         "overwrite": False,
         **options,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tasso.config import RunConfig, absolute_paths, read_templates, require, unwrap
+from tasso.config import TASK_TEMPLATES, RunConfig, absolute_paths, read_templates, require, unwrap
 from tasso.data import BENCHMARKS, TASK_IMAGES, with_benchmark_options
 from tasso.errors import ConfigError
 from tasso.methods import Method
@@ -49,7 +49,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
 
 def _prompts(template: str) -> str:
     """The prompts themselves, one per line: a file of them may be edited while the run is stopped."""
-    return "\n".join(read_templates(template))
+    return template if template == TASK_TEMPLATES else "\n".join(read_templates(template))
 
 
 def _with_prompts(task: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tasso.evaluation.alignment import BINS, RANGE
 from tasso.evaluation.metrics import metrics, step_accuracies
 from tasso.methods import Method
 from tasso.models.clip import Clip, ModelSpec
+from tasso.training.conditions import conditions
 from tasso.training.identity import portable
 
 RESULTS_VERSION = 1
@@ -48,6 +49,7 @@ def new_results(
         "seed": config.seed,
         "model": str(ModelSpec(**portable(dataclasses.asdict(clip.spec)))),  # tables have no paths of this machine
         "benchmark": config.benchmark,
+        "conditions": conditions(config),
         "split": config.evaluate_on,
         "sequence": config.sequence,
         "protocol": config.protocol,

@@ -153,11 +153,11 @@ class Run:
         return self._predictor(self.inference)
 
     def _predictor(self, inference: Inference) -> Predictor:
-        return Predictor(inference, self.templates, self.task_templates, merge_names=self.config.merges_names)
+        return Predictor(inference, self.templates, self.task_templates)
 
     def candidates(self, task: str | None = None, classes: Sequence[str] | None = None) -> Candidates:
         """The classes of one task, of all tasks of the run, or any others by name."""
-        return select_candidates(self.class_names, task, classes)
+        return select_candidates(self.class_names, task, classes, merge_names=self.config.merges_names)
 
     def classify(
         self,

@@ -53,7 +53,7 @@ class Benchmark:
         load_reference: (data root, check counts?) → images, and the class names of their data set.
         options: of runs on it, where they say nothing else.
         sequences: orders that have names, besides the rotations S1, S2 …
-        protocol: whose splits, names and prompts its tasks have; tasks of two protocols are not mixed.
+        protocol: whose splits, names and prompts its tasks have; tasks of two protocols are not mixed. Empty: drawn.
     """
 
     name: str
@@ -95,4 +95,4 @@ def annotated_benchmark(
         task = reference.load(root, check_counts and exact)
         return task.train, task.class_names
 
-    return Benchmark(name, summary, tuple(data_sets), reference, True, load_task, load_reference)
+    return Benchmark(name, summary, tuple(data_sets), reference, True, load_task, load_reference, protocol="paper")

@@ -98,7 +98,10 @@ def _steps(
         return data_set.checked(load(root), root, check_counts)
 
     options = {"split_classes": split, "class_order": order, **({"template": template} if template else {})}
-    return Benchmark(name, f"{data_set.name}: {size}", (data_set,), SCENES, True, load_task, load_scenes, options)
+    return Benchmark(
+        name, f"{data_set.name}: {size}", (data_set,), SCENES, True, load_task, load_scenes, options,
+        protocol="Continual-CLIP" if template else "LAMDA-PILOT",
+    )  # fmt: skip
 
 
 _CIFAR = DataSet("cifar100", "", 100, 50_000, 10_000)

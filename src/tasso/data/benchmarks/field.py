@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tasso.config import TASK_TEMPLATES
 from tasso.data.annotated import FolderSource
 from tasso.data.benchmarks.base import Benchmark, DataSet
 from tasso.data.benchmarks.class_incremental import cifar100
@@ -259,7 +260,7 @@ def _benchmark(
     protocol: str,
     **options: Any,
 ) -> Benchmark:
-    orders = {"I": tasks, "II": tuple(task for task in ORDER_II if task in tasks)} if "cifar100" in tasks else {}
+    orders = {"I": ORDER_I, "II": ORDER_II} if tasks == ORDER_I else {}
     chosen = tuple(data_sets[task] for task in tasks)
     return Benchmark(
         name, summary, chosen, MTIL.reference, True, load, MTIL.load_reference, options, orders, protocol
@@ -273,15 +274,16 @@ _TEN = tuple(task for task in ORDER_I if task != "cifar100")
 _EIGHT = tuple(task for task in ORDER_I if task not in ("eurosat", "mnist", "pets"))
 _ALL = "ZSCL's eleven data sets, split and prompted as in its code"
 _COOP = "the eleven with CoOp's splits and names, as DIKI has them"
-_ONE = {"template": "a photo of a {}.", "same_names": "apart"}
+_OWN = {"template": TASK_TEMPLATES}
+_FIVE = f"{_ALL}, 5 training images per class"
 _FEW = "DIKI's eight with 16 training images per class"
 _TAIL = "RAIL's ten with 16 training images per class, scored in MCIL"
 
 FIELD = (
-    _benchmark("mtil-11", _ALL, _ZSCL, ORDER_I, load_zscl, "ZSCL"),
-    _benchmark("mtil-11-5shot", f"{_ALL}, 5 training images per class", _ZSCL, ORDER_I, load_zscl, "ZSCL", shots=5),
-    _benchmark("mtil-11-coop", _COOP, _DIKI, ORDER_I, load_diki, "CoOp"),
-    _benchmark("mtil-8-coop-16shot", _FEW, _DIKI, _EIGHT, load_diki, "CoOp", shots=16),
+    _benchmark("mtil-11", _ALL, _ZSCL, ORDER_I, load_zscl, "ZSCL", **_OWN),
+    _benchmark("mtil-11-5shot", _FIVE, _ZSCL, ORDER_I, load_zscl, "ZSCL", shots=5, **_OWN),
+    _benchmark("mtil-11-coop", _COOP, _DIKI, ORDER_I, load_diki, "CoOp", **_OWN),
+    _benchmark("mtil-8-coop-16shot", _FEW, _DIKI, _EIGHT, load_diki, "CoOp", shots=16, **_OWN),
     _benchmark(
         "x-tail", _TAIL, _RAIL, _TEN, load_x_tail, "X-TAIL", shots=16, template="a photo of a {}.", same_names="apart"
     ),

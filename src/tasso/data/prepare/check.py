@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
-from tasso.data.benchmarks import DataSet
+from tasso.data.benchmarks import MTIL, DataSet
 from tasso.data.catalogue import data_root, subset
 from tasso.data.images import thread_pool
 from tasso.data.prepare.annotations import read_record
@@ -181,12 +181,17 @@ def _read(report: DataSetReport, images: ImageSet, title: str, pool: ThreadPoolE
 def _check_reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[DataSetReport, ImageSet | None]:
     """The reference images that a run would use."""
     data_set = benchmark.reference
-    exact = benchmark.name != "mtil" and not benchmark.protocol  # of ImageNet, any list will do that is long enough
+    # Of ImageNet, any list will do that is long enough.
+    exact = benchmark.name != MTIL.name and data_set is not MTIL.reference
     report = DataSetReport(data_set.name, {"train": data_set.train} if exact else {})
     try:
         images, class_names = benchmark.load_reference(root, False)
     except DataError as error:
-        report.problems.append(("data", str(error)))
+        if exact or benchmark.name == MTIL.name:
+            report.problems.append(("data", str(error)))
+        else:
+            how = f"To get them: tasso data prepare {data_set.name} --root {root}; or --reference FOLDER"
+            report.notes.append(f"no reference images there, which most methods need. {how}")
         return report, None
     report.found = {"classes": len(class_names), "train": len(images)}
     if exact and len(images) != data_set.train:
