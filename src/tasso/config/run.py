@@ -317,6 +317,11 @@ class RunConfig:
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
 
+def default_method(values: Mapping[str, Any]) -> str:
+    """The method of a run that names none, from its other options."""
+    return DEFAULT_METHOD if values.get("tasks") is None else OWN_TASKS_METHOD
+
+
 def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunConfig:
     """A RunConfig from plain values; errors name the place and the key."""
     names = [f.name for f in dataclasses.fields(RunConfig)]
@@ -328,7 +333,7 @@ def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunCon
     try:
         if values.get("tasks") is not None:
             # The catalogue's default is not meant then; a name that was given is the name of these tasks.
-            own = {"benchmark": OWN, "method": {"name": OWN_TASKS_METHOD}}
+            own = {"benchmark": OWN, "method": {"name": default_method(values)}}
             values = {**own, **values, "tasks": parse_tasks(values["tasks"])}
         return RunConfig(**{key: coerce(value, hints[key]) for key, value in values.items()})
     except ConfigError as error:
