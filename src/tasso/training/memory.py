@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from tasso.config import OptimizerName
 from tasso.methods.base import numel
 from tasso.models.clip import Clip, encode
 from tasso.models.towers import embed_images, embed_tokens
-from tasso.models.tuning import find_blocks
+from tasso.models.tuning import blocks_of
 from tasso.training.engine import Training
 
 log = logging.getLogger("tasso")
@@ -52,9 +53,8 @@ def memory_needed(training: Training) -> Memory:
     size, images = clip.preprocess.size, training.images_per_step // plan.accumulate // clip.distributed.world_size
     pixels = torch.zeros(2, 3, size, size, device=clip.device)
     kept = _kept(clip, True, lambda n: encode(embed_images, clip.visual, pixels[:n], clip.precision), images)
-    if method.towers == "both":
-        texts, two = len(method.class_tokens), method.class_tokens[:1].repeat(2, 1)
-        kept += _kept(clip, False, lambda n: encode(embed_tokens, clip.model, two[:n], clip.precision), texts)
+    for texts in method.trained_texts({name: stream.batch_size for name, stream in training.streams.items()}):
+        kept += _kept(clip, False, partial(_encode_texts, clip, texts[:1].repeat(2, 1)), len(texts))
     teachers = method.teacher_size(clip)
     copies = method.cost(clip).training - teachers
     of_a_teacher = (clip.teacher_precision or clip.precision).itemsize
@@ -63,6 +63,10 @@ def memory_needed(training: Training) -> Memory:
         trained=4 * training.trainable_parameters * (1 + STATE[plan.optimizer]),
         activations=kept,
     )
+
+
+def _encode_texts(clip: Clip, tokens: Tensor, count: int) -> Tensor:
+    return encode(embed_tokens, clip.model, tokens[:count], clip.precision)
 
 
 def tell_memory(training: Training) -> None:
@@ -88,7 +92,7 @@ def _kept(clip: Clip, is_visual: bool, forward: Callable[[int], Tensor], count: 
     one, two = saved_bytes(clip.model, forward, 1), saved_bytes(clip.model, forward, 2)
     kept = one + (count - 1) * (two - one)
     if clip.checkpointing:  # one block at a time is computed again
-        blocks = sum(name.startswith("visual.") == is_visual for name in find_blocks(clip.model))
+        blocks = len(blocks_of(clip.model, clip.parameters_of("visual" if is_visual else "text")))
         clip.checkpoint_activations(False)
         one, two = saved_bytes(clip.model, forward, 1), saved_bytes(clip.model, forward, 2)
         clip.checkpoint_activations()
