@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tasso.config import RunConfig, absolute_paths, read_templates, require, unwrap
+from tasso.config import AUTO, RunConfig, absolute_paths, read_templates, require, unwrap
 from tasso.data import BENCHMARKS, TASK_IMAGES, with_benchmark_options
 from tasso.errors import ConfigError
 from tasso.methods import Method
@@ -31,8 +31,12 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
         own = f"with {method.name}, which trains modules of its own and no tower"
         require(config, "tune", config.tune == "full", f"must be full {own}")
         require(config, "checkpoint_activations", not config.checkpoint_activations, f"must be false {own}")
+    if config.teacher_precision != AUTO:
+        rule = f"must be auto with {method.name}, which has no teacher"
+        require(config, "teacher_precision", bool(method.teachers), rule)
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
+    choose_precision(config.teacher_precision, device, "teacher_precision")
     check_optimizer(config.optimizer, device)
     if config.tasks and config.step_rule is None and device.type == "cpu":
         resolved = dataclasses.replace(resolved, step_rule="quick")
@@ -79,6 +83,7 @@ def default_label(method: Method, config: RunConfig) -> str:
     ]
     if config.tune != "full":
         changed.append(f"tune {config.tune}")
+    changed += [f"{key} {value:g}" for key, value in config.lora_settings.items()]
     if config.protocol != "code":
         changed.append(f"protocol {config.protocol}")
     return method.title + (f" ({', '.join(changed)})" if changed else "")
