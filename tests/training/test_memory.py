@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from method_runs import copied, learn_first_task, learner_for, options_for, same
+from tasso.errors import LESS_MEMORY
 from tasso.training import memory
 from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.memory import GIB, Memory, memory_needed, saved_bytes, tell_memory
@@ -85,4 +86,4 @@ def test_what_is_said(
     with caplog.at_level("INFO", "tasso"):
         tell_memory(training)
     assert "needs about 9.0 GiB; this GPU has 24.0" in caplog.text
-    assert ("need about 6.0 GiB more and 5.0 are free" in caplog.text) == warns
+    assert (f"need about 6.0 GiB more and 5.0 are free. {LESS_MEMORY}" in caplog.text) == warns

@@ -190,9 +190,10 @@ def demo(args: list[str]) -> None:
     from tasso.cli.demo import run_demo, run_full_demo
     from tasso.report import print_table
 
-    parser = Parser("tasso demo", "Learn drawn tasks with fine-tuning and with TASSO, and compare what they retain.")
+    does = "Learn drawn tasks by fine-tuning, with TASSO and with TASSO on both towers, and compare what they retain."
+    parser = Parser("tasso demo", does)
     parser.option("--out", Path, "folder for runs and page", Path("runs/demo"))
-    parser.option("--seed", int, "seed of both runs", 1102)
+    parser.option("--seed", int, "seed of all runs", 1102)
     parser.option("--full", bool, "every method, all domains, the paper's tables", False)
     values = parser.parse(args)
     summary = None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tasso.config import OptimizerName
+from tasso.errors import LESS_MEMORY
 from tasso.methods.base import numel
 from tasso.models.clip import Clip, encode
 from tasso.models.towers import embed_images, embed_tokens
@@ -80,9 +81,8 @@ def tell_memory(training: Training) -> None:
     log.info("needs about %.1f GiB; this GPU has %.1f", needed.total / GIB, total / GIB)
     if needed.trained + needed.activations > free:
         log.warning(
-            "the steps need about %.1f GiB more and %.1f are free. Less is needed with --tune lora, "
-            "--checkpoint-activations, --accumulate or a smaller --cache-gib",
-            (needed.trained + needed.activations) / GIB, free / GIB,
+            "the steps need about %.1f GiB more and %.1f are free. %s",
+            (needed.trained + needed.activations) / GIB, free / GIB, LESS_MEMORY,
         )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def _kept(clip: Clip, is_visual: bool, forward: Callable[[int], Tensor], count: 
         clip.checkpoint_activations(False)
         one, two = saved_bytes(clip.model, forward, 1), saved_bytes(clip.model, forward, 2)
         clip.checkpoint_activations()
-        kept += count * (two - one) // blocks
+        kept += count * (two - one) // max(1, blocks)
     clip.visual.train()
     return kept
 

@@ -72,14 +72,14 @@ def label_of(config: RunConfig, method: Method) -> str:
 
 
 def default_label(method: Method, config: RunConfig) -> str:
-    """The method's title with the hyper-parameters that differ from its defaults."""
+    """The method's title with the hyper-parameters that are given and differ from its defaults."""
     _, default = with_defaults(dataclasses.replace(config, method={"name": method.name}))
     default.resolve_auto(config)
     defaults = default.hyper_parameters()
     changed = [
         f"{key} {value}"
         for key, value in method.hyper_parameters().items()
-        if value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
+        if key in config.method and value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
     ]
     if config.tune != "full":
         changed.append(f"tune {config.tune}")
