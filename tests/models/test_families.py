@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -236,6 +237,13 @@ def test_sizes_need_no_weights(
     folder = Path(families[family].partition(":")[2])
     shutil.copytree(folder, tmp_path / family, ignore=shutil.ignore_patterns("*.safetensors"))
     cached_on_hub(tmp_path / family, tmp_path / "hub", f"owner/{family}")
+    cached = huggingface_hub.snapshot_download
+
+    def no_download(place: str, local_files_only: bool = False, **options: Any) -> str:
+        assert local_files_only
+        return str(cached(place, local_files_only=True))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", no_download)
     assert embedding_width(model) == embedding_width(families[family])
 
 
