@@ -69,8 +69,8 @@ def test_help(command: str, columns: str, capsys: pytest.CaptureFixture[str], mo
 def test_help_shows_choices_defaults_and_groups(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(help_of("run", capsys).split())
     for part in (
-        "--method NAME finetune, gift,", "or package.module:Class [tasso;", "--method.rank N rank r",
-            "[the same share of the model's width]",
+        "--method NAME finetune, gift,", "or package.module:Class [tasso; tasso-both for own tasks]",
+        "--method.rank N rank r", "[the same share of the model's width]",
         "--precision {auto,float32,bfloat16}", "--lr RATE peak learning rate",
             "[auto: 0.0001 with small models such as nano, else 1e-05]", "--overwrite ",
         "--no-check-counts do not refuse", "--method.no-fix-signs", "exact (paper)]", "--betas X,X", "[0.9,0.999]",
@@ -82,12 +82,21 @@ def test_help_shows_choices_defaults_and_groups(capsys: pytest.CaptureFixture[st
     assert "[ViT-B-16-quickgelu]" in help_of("bench", capsys)
 
 
-def test_commands_are_shown_in_groups_and_without_torch() -> None:
+def without_torch(command: str) -> str:
+    """What a command prints in a process that does not import torch."""
     code = (
-        "import sys; from tasso.cli import main; main(['--help']); "
+        f"import sys; from tasso.cli import main; main(['{command}']); "
         "assert not {'torch', 'numpy', 'open_clip'} & set(sys.modules)"
     )
-    text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_methods_are_listed_without_torch() -> None:
+    assert "\n  cost      at ViT-B-16-quickgelu: trains 86.27 M (of its own 0.07 M)" in without_torch("methods")
+
+
+def test_commands_are_shown_in_groups_and_without_torch() -> None:
+    text = without_torch("--help")
     places = [text.index(f"\n{title}:\n") for title in ("learn", "use", "data", "research")]
     assert places == sorted(places)
     assert list(GROUPS) == ["learn", "use", "data", "research"]
