@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tasso.config import AUTO, RunConfig, absolute_paths, read_templates, require, unwrap
+from tasso.config import RunConfig, absolute_paths, read_templates, require, unwrap
 from tasso.data import BENCHMARKS, TASK_IMAGES, with_benchmark_options
 from tasso.errors import ConfigError
 from tasso.methods import Method
@@ -31,7 +31,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
         own = f"with {method.name}, which trains modules of its own and no tower"
         require(config, "tune", config.tune == "full", f"must be full {own}")
         require(config, "checkpoint_activations", not config.checkpoint_activations, f"must be false {own}")
-    if config.teacher_precision != AUTO:
+    if config.teacher_precision != "auto":
         rule = f"must be auto with {method.name}, which has no teacher"
         require(config, "teacher_precision", bool(method.teachers), rule)
     device = choose_device(config.device)
