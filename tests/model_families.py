@@ -52,12 +52,13 @@ OPEN_CLIP: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def clip_tokenizer() -> Any:
-    """transformers' CLIPTokenizer of whole words, whose end-of-text token has the largest id."""
+def clip_tokenizer(end: int | None = None) -> Any:
+    """transformers' CLIPTokenizer of letters, whose end-of-text token has the largest id, or this one."""
     from transformers import CLIPTokenizer
 
     letters = "abcdefghijklmnopqrstuvwxyz0123456789."
-    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>"]
+    tokens.insert(len(tokens) if end is None else end, "<|endoftext|>")
     return CLIPTokenizer(vocab={token: index for index, token in enumerate(tokens)}, merges=[])
 
 
@@ -77,11 +78,11 @@ def t5_tokenizer() -> Any:
     return T5Tokenizer(vocab=[(token, -float(index)) for index, token in enumerate(tokens)], extra_ids=0)
 
 
-def write_hf_clip(folder: Path, **saving: Any) -> str:
+def write_hf_clip(folder: Path, end: int | None = None, **saving: Any) -> str:
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
 
-    tokenizer = clip_tokenizer()
-    text = {**SIZES["text_config"], "vocab_size": len(tokenizer), "eos_token_id": len(tokenizer) - 1}
+    tokenizer = clip_tokenizer(end)
+    text = {**SIZES["text_config"], "vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
     CLIPModel(CLIPConfig(**{**SIZES, "text_config": text}, projection_dim=24)).save_pretrained(folder, **saving)
     CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

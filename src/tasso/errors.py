@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LESS_MEMORY = (
+    "Less is needed with --tune lora, --checkpoint-activations, --accumulate, or a smaller --cache-gib, --batch-size "
+    "or --eval-batch-size"
+)
+
 
 class TassoError(Exception):
     """Something the user gave cannot work; the message names it and says what to do."""

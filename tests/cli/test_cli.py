@@ -16,6 +16,7 @@ from conftest import as_words
 from tasso.cli import main, parse_run_config
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
+from tasso.experiments.sweep import make_grid
 from tasso.methods import build_method
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,11 @@ def test_own_tasks_have_a_method_of_their_own(tmp_path: Path) -> None:
     assert method("--benchmark", "atlas") == method("--tasks", "a=./a", "--method", "tasso") == "tasso"
     assert from_dict({"tasks": {"a": "./a"}}).method == {"name": "tasso-both"}
     assert from_dict({"tasks": {"a": "./a"}, "method": "snd"}).method == {"name": "snd"}
+    file.write_text("tasks: null\n")
+    assert method("--config", str(file)) == from_dict({"tasks": None}).method["name"] == "tasso"
+    assert make_grid({}, {"common": {"tasks": ["a=./a"]}}).methods == ("tasso-both",)
+    assert make_grid({"common": {"tasks": {"a": "./a"}}}, {"methods": ("snd",)}).methods == ("snd",)
+    assert make_grid({}, {"methods": None}).methods == ("tasso",)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import torch
 
 from method_runs import options_for
 from tasso.cli import main
+from tasso.config import from_dict
 from tasso.errors import ConfigError
-from tasso.experiments.bench import QUICK, bench_eval, bench_images, bench_run, bench_step
+from tasso.experiments.bench import QUICK, bench_eval, bench_images, bench_run, bench_sizes, bench_step, sizes, step
 from tasso.experiments.bench.authors_step import AuthorsStep
 from tasso.experiments.bench.budget import SHIPPED, Rule, compare, read_budget
 from tasso.experiments.bench.random_tasks import random_learner
@@ -88,6 +89,51 @@ def test_eager_steps(tiny_model: str) -> None:
     result = bench_step(options, classes=5, eager=True, **FAST)
     ratio = result["eager"]["seconds_ms"] / result["seconds_ms"]
     assert result["times_faster_than_eager"] == pytest.approx(ratio, abs=0.01)
+
+
+def test_the_authors_step_trains_all_weights(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    low_rank = {"tune": "lora", "lora_rank": 2, "checkpoint_activations": True}
+    options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), **low_rank, "steps": 9}
+    monkeypatch.setattr(step, "RANK", 6)
+    learners = []
+    monkeypatch.setattr(
+        step, "random_learner", lambda *a, **k: learners.append(random_learner(*a, **k)) or learners[-1]
+    )
+    step.bench_reference(options, 5, **FAST)
+    [learner] = learners
+    assert (learner.clip.tune, learner.clip.checkpointing) == ("full", False)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_captured_step_is_called_so(tiny_model: str, monkeypatch: pytest.MonkeyPatch, checkpointed: bool) -> None:
+    monkeypatch.setattr("tasso.training.engine.CapturedStep", Uncaptured)
+    monkeypatch.setattr("tasso.training.engine.CAPTURE_DEVICES", ("cpu",))
+    options = {**SMALL, "model": tiny_model, "method": "finetune", "checkpoint_activations": checkpointed}
+    monkeypatch.setattr(step, "count_tflop", lambda *args: 1.0)
+    assert bench_step(options, classes=5, **FAST)["cuda_graphs"] == (not checkpointed)
+
+
+class Uncaptured:
+    """Has the place of a captured step, which needs CUDA."""
+
+    def __init__(self, compute: Any) -> None:
+        self.compute = compute
+
+    def __call__(self, *args: Any) -> Any:
+        return self.compute(*args)
+
+    def close(self) -> None: ...
+
+
+def test_sizes_has_rows_for_what_cannot_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"model": "tiny", "method": "tasso", "device": "cpu"}
+    for key, value in (("tune", "lora"), ("checkpoint_activations", True)):
+        with pytest.raises(ConfigError, match=f"{key}: sizes measures"):
+            bench_sizes({**options, key: value})
+    chosen: list[dict[str, Any]] = []
+    monkeypatch.setattr(sizes, "_measure", lambda options, *args: chosen.append(options) or {})
+    bench_sizes({**options, "lora_rank": 4})
+    assert [from_dict(one).lora_settings for one in chosen] == 2 * [{}] + 2 * [{"lora_rank": 4}]
 
 
 @pytest.mark.slow

@@ -148,6 +148,9 @@ def test_arithmetic_of_a_step_is_counted_once(
     tasso, plain, snd = (counted[job.name].tflop for job in jobs)
     assert 0 < plain <= tasso < snd, "SnD has two teachers, and the subspace is small"
     assert {one.classes for one in counted.values()} == {12}
+    fewer = make_setup({**common, "tune": "last:1"}, by_method={"tasso": {"method.rank": 6}})
+    [less, *_] = count_arithmetic(PLANS["compute"].jobs(fewer)[:1], {}, "cpu").values()
+    assert less.tflop < tasso
     monkeypatch.setattr("tasso.experiments.bench.step.count_tflop", lambda *_: pytest.fail("counted twice"))
     assert count_arithmetic(jobs, counted, "cpu") == counted
 

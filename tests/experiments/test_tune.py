@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -11,8 +14,10 @@ import yaml
 from own_images import write_folder
 from tasso.cli import main
 from tasso.config import from_dict
+from tasso.errors import ConfigError
+from tasso.experiments.sweep import tune
 from tasso.experiments.sweep.choose import Choice, Tried
-from tasso.experiments.sweep.tune import widened
+from tasso.experiments.sweep.tune import first_tasks, widened
 from tasso.report.choice import tried_table
 from tasso.report.formats import to_text
 from tasso.training.run_folder import RunFolder
@@ -34,6 +39,38 @@ def test_the_table_shows_every_rate() -> None:
     assert ["1e-05", "40.00"] in rows
     assert ["0.0001", "50.00", "chosen"] in rows
     assert ["0.001", "–", "not", "finished"] in rows
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, ["aircraft", "textures"]),
+        ({"limit_tasks": 1}, ["aircraft"]),
+        ({"sequence": "aircraft"}, ["aircraft"]),
+        ({"benchmark": "atlas-classes-8"}, ["step 1", "step 2"]),
+        ({"benchmark": "atlas-classes-8", "limit_tasks": 1}, ["step 1"]),
+        ({"sequence": "aircraft", "split_classes": "4", "limit_tasks": 5}, ["step 1", "step 2"]),
+    ],
+)
+def test_the_first_tasks_are_those_of_the_run(options: dict[str, Any], names: list[str]) -> None:
+    assert first_tasks(from_dict(options)) == names
+
+
+@pytest.mark.parametrize("method", ["tasso", "tasso-both", "snd"])
+@pytest.mark.parametrize("tasks", [{}, {"tasks": {"a": "./a"}}])
+def test_the_file_runs_the_same_method(
+    method: str, tasks: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine-tune").mkdir()
+    best = Choice(method, [Tried({"lr": 1e-4}, [50.0])])
+    monkeypatch.setattr(tune, "run_jobs", lambda *args: SimpleNamespace(stopped=False))
+    monkeypatch.setattr(tune, "choices", lambda *args: [best])
+    monkeypatch.setattr(tune, "widened", lambda rates, *args: rates)
+    config = from_dict({**tasks, "method": method, "out": tmp_path / "mine"})
+    _, file = tune.tune(config)
+    assert from_dict(yaml.safe_load(file.read_text())).method == config.method
+    with pytest.raises(ConfigError, match=r"overwrite: finished runs are not repeated; delete .*mine-tune"):
+        tune.tune(dataclasses.replace(config, overwrite=True))
 
 
 @pytest.mark.slow
@@ -63,7 +100,7 @@ def test_from_tuning_to_the_run(
     assert "config: runs/mine-tune/tuned.yaml" in said
     tuned = yaml.safe_load(Path("runs/mine-tune/tuned.yaml").read_text())
     assert tuned["lr"] in rates
-    assert from_dict(tuned).method == {"name": "tasso", "rank": 6}
+    assert from_dict(tuned).method == {"name": "tasso-both", "rank": 6}
     for file, content in kept.items():
         file.write_bytes(content)
     monkeypatch.chdir(tmp_path / "runs")  # paths in the file are absolute, all but that of the run

@@ -35,6 +35,13 @@ def began(quick: dict[str, Any], **options: Any) -> Any:
     return training
 
 
+def test_the_copy_for_retrieval_is_whole(quick: dict[str, Any]) -> None:
+    clip = load_clip(str(quick["model"]))
+    clip.tune = "lora"
+    usual, retrieval = (build_method({**SMALL, "generator": g}).cost(clip).training for g in ("atlas", "retrieval"))
+    assert retrieval - usual == sum(parameter.numel() for parameter in clip.copy().model.parameters())
+
+
 def test_prompts_are_drawn_from_reference_and_earlier_classes(
     quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

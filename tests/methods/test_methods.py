@@ -492,6 +492,10 @@ def test_rank_may_follow_the_class_texts(quick: dict[str, Any]) -> None:
         ranks[share] = learner.method.projector.A.shape[1]
         assert ranks[share] == energy_rank(texts, share)
     assert ranks[0.5] < ranks[0.999] <= len(texts)
+    learner = learner_for(quick, method={"name": "tasso", "rank_energy": 0.999, "rank": ranks[0.999] - 1})
+    assert "rank depends on the task" in learner.method.cost(learner.clip).note
+    learner.begin(0)
+    assert learner.method.projector.A.shape[1] == ranks[0.999] - 1, "no more than was given"
 
 
 @pytest.mark.parametrize("option", [{"projector_init": "texts"}, {"rank_energy": 0.9}], ids=["init", "rank"])

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -19,7 +20,7 @@ from safetensors.torch import load_file
 
 import tasso
 from bad_inputs.world import stopped_after
-from model_families import WRITERS, cached_on_hub, model_object, write_hf_siglip, write_open_clip
+from model_families import WRITERS, cached_on_hub, model_object, write_hf_clip, write_hf_siglip, write_open_clip
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.data import atlas
@@ -28,7 +29,8 @@ from tasso.distributed import Distributed
 from tasso.errors import ConfigError, ModelError
 from tasso.models.clip import Clip
 from tasso.models.export import Source, export_model
-from tasso.models.loading import SIGLIP_PROMPT, load_clip, usual_prompt
+from tasso.models.loading import SIGLIP_PROMPT, embedding_width, load_clip, usual_prompt
+from tasso.report.merging import merge_into
 from tasso.training.identity import portable
 from tasso.training.learner import Learner
 from tasso.training.resolve import resolve
@@ -197,6 +199,22 @@ def test_nano_comes_back_from_transformers(tmp_path: Path, monkeypatch: pytest.M
     assert accuracies[0] == accuracies[1]
 
 
+@pytest.mark.parametrize("family", ["hf-clip", "hf-siglip"])
+def test_merged_models_of_transformers_can_be_loaded(family: str, families: dict[str, str], tmp_path: Path) -> None:
+    folder = merge_into(families[family], families[family], 1.0, tmp_path / "merged")
+    scheme = "hf" if family == "hf-siglip" else "local-dir"
+    check_same(load_clip(f"{scheme}:{folder}"), load_clip(families[family]))
+
+
+def test_the_end_of_a_text_may_have_any_id(tmp_path: Path) -> None:
+    """In open_clip it is found by its id then, not as the largest."""
+    write_hf_clip(tmp_path / "mine", end=3)
+    clip = load_clip(f"hf:{tmp_path / 'mine'}")
+    assert clip.architecture["text_cfg"]["eos_id"] == 3
+    folder = export_model(Source(clip, "mine", "a test"), "hf", tmp_path / "again")
+    check_same(load_clip(f"hf:{folder}"), clip)
+
+
 # -- the hub -------------------------------------------------------------------------------------------------------
 
 
@@ -208,6 +226,25 @@ def test_models_in_the_cache_of_the_hub(
         folder = Path(families[family].partition(":")[2])
         cached_on_hub(folder, tmp_path / "hub", f"owner/{family}")
         check_same(load_clip(f"{scheme}:owner/{family}"), load_clip(families[family]))
+
+
+@pytest.mark.parametrize("model", ["hf:owner/hf-clip", "hf-hub:owner/rn50"])
+def test_sizes_need_no_weights(
+    model: str, families: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    family = model.partition("/")[2]
+    folder = Path(families[family].partition(":")[2])
+    shutil.copytree(folder, tmp_path / family, ignore=shutil.ignore_patterns("*.safetensors"))
+    cached_on_hub(tmp_path / family, tmp_path / "hub", f"owner/{family}")
+    cached = huggingface_hub.snapshot_download
+
+    def no_download(place: str, local_files_only: bool = False, **options: Any) -> str:
+        assert local_files_only
+        return str(cached(place, local_files_only=True))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", no_download)
+    assert embedding_width(model) == embedding_width(families[family])
 
 
 @pytest.mark.parametrize("model", ["hf:owner/absent", "hf-hub:owner/absent"])

@@ -67,6 +67,34 @@ def test_other_architectures_have_blocks_too(tiny_clip: Clip) -> None:
         tiny_clip.checkpoint_activations()
 
 
+class WithDecoder(open_clip.CLIP):  # type: ignore[misc]
+    """As CoCa: a part that embeds nothing."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        layer = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        self.text_decoder = nn.Sequential(nn.Sequential(*layer), nn.Sequential(*layer))
+
+
+@pytest.mark.parametrize("tune", ["full", "lora", "last:1", "norms"])
+def test_what_embeds_nothing_is_never_trained(tiny_clip: Clip, tune: str) -> None:
+    tiny_clip.tune = tune
+    expected = {towers: list(tiny_clip.tuned_parameters(towers)) for towers in ("text", "both")}
+    tiny_clip.model = WithDecoder(**TINY_CONFIG["model_cfg"])
+    assert {towers: list(tiny_clip.tuned_parameters(towers)) for towers in ("text", "both")} == expected
+
+
+def test_checkpointing_is_refused_or_switched_off_again(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer: Any = tiny_clip.model.get_submodule("transformer.resblocks.0")
+    layer.gradient_checkpointing = True  # as open_clip leaves text towers of transformers
+    tiny_clip.checkpoint_activations()
+    tiny_clip.checkpoint_activations(False)
+    assert not layer.gradient_checkpointing
+    monkeypatch.delattr(open_clip.CLIP, "set_grad_checkpointing")  # as SigLIP of transformers and model objects
+    with pytest.raises(ConfigError, match=r"checkpoint_activations: the image tower of .* cannot do this"):
+        tiny_clip.checkpoint_activations()
+
+
 def test_lora_is_what_its_definition_says() -> None:
     """Against W₀ + α/r · B A with autograd in float64, for packed and plain weights, with accumulated gradients."""
     torch.manual_seed(0)

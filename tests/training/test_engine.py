@@ -318,8 +318,11 @@ def test_precision_is_chosen_by_the_device_and_recorded(quick: dict[str, Any]) -
 
 def test_bfloat16_is_refused_where_it_fails(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "cpu_has_bfloat16", lambda: False)
-    with pytest.raises(ConfigError, match="precision: bfloat16 products fail on this CPU; use float32"):
-        resolve(from_dict({**quick, "precision": "bfloat16"}))
+    for option in ("precision", "teacher_precision"):
+        with pytest.raises(ConfigError, match=f"^{option}: bfloat16 products fail on this CPU; use auto"):
+            resolve(from_dict({**quick, option: "bfloat16"}))
+    with pytest.raises(ConfigError, match="teacher_precision: must be auto with finetune, which has no teacher"):
+        resolve(from_dict({**quick, "method": "finetune", "teacher_precision": "bfloat16"}))
     assert resolve(from_dict(quick))[0].precision == "float32", "auto does not need it"
     monkeypatch.setattr(engine, "cpu_has_bfloat16", lambda: True)
     assert resolve(from_dict({**quick, "precision": "bfloat16"}))[0].precision == "bfloat16"

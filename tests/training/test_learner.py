@@ -314,6 +314,14 @@ def test_variants_have_different_labels(quick: dict[str, Any]) -> None:
     ]
     assert labels == ["TASSO", "TASSO (rank 6, kd_whole l2)", "fine-tuning"]
     assert resolve(from_dict({**quick, "method": "tasso", "protocol": "paper"}))[0].label == "TASSO (protocol paper)"
+    assert resolve(from_dict({**quick, "method": {"name": "tasso", "rank_energy": 0.9}}))[0].label == (
+        "TASSO (rank_energy 0.9)"
+    )
+    low_rank = {**quick, "method": "tasso", "tune": "lora"}
+    assert resolve(from_dict({**low_rank, "lora_rank": 16}))[0].label == "TASSO (tune lora)"
+    changed = {"lora_rank": 4, "lora_alpha": 8, "lora_lr_factor": 0.5}
+    label = "TASSO (tune lora, lora_rank 4, lora_alpha 8, lora_lr_factor 0.5)"
+    assert resolve(from_dict({**low_rank, **changed}))[0].label == label
 
 
 def test_prompts_may_contain_any_braces(quick: dict[str, Any]) -> None:

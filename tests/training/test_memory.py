@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from method_runs import copied, learner_for, options_for, same
+from method_runs import copied, learn_first_task, learner_for, options_for, same
+from tasso.errors import LESS_MEMORY
 from tasso.training import memory
 from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.memory import GIB, Memory, memory_needed, saved_bytes, tell_memory
@@ -48,6 +49,19 @@ def test_more_takes_more_and_savings_save(quick: dict[str, Any]) -> None:
     assert both.trained > usual.trained
 
 
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("tasso", {}), ("tasso-both", {"anchors_per_step": 64}), ("gift", {}), ("icarl", {"labelled_replay": True})],
+)
+def test_activations_are_those_of_the_loss(quick: dict[str, Any], name: str, more: dict[str, Any]) -> None:
+    options = {**quick, "method": {**options_for(name), **more}, "reference_batch_size": 16}
+    learn_first_task(options)
+    training = learner_for(options).begin(1)
+    batch = training.batch()
+    kept = saved_bytes(training.clip.model, lambda n: torch.stack(list(training.method.loss(batch).values())), 1)
+    assert memory_needed(training).activations == pytest.approx(kept, rel=0.1)
+
+
 def test_asking_changes_nothing(quick: dict[str, Any]) -> None:
     states = []
     for asks in (False, True):
@@ -72,4 +86,4 @@ def test_what_is_said(
     with caplog.at_level("INFO", "tasso"):
         tell_memory(training)
     assert "needs about 9.0 GiB; this GPU has 24.0" in caplog.text
-    assert ("need about 6.0 GiB more and 5.0 are free" in caplog.text) == warns
+    assert (f"need about 6.0 GiB more and 5.0 are free. {LESS_MEMORY}" in caplog.text) == warns

@@ -23,7 +23,7 @@ from bad_inputs import world
 from bad_inputs.case import carried_out, relocate
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.errors import ModelError, RunError
+from tasso.errors import LESS_MEMORY, ModelError, RunError
 from tasso.files import write_atomically
 from tasso.methods import METHODS, Batch, register
 from tasso.methods.finetune import FineTune
@@ -350,7 +350,7 @@ def test_out_of_memory_is_reported(capsys: pytest.CaptureFixture[str], monkeypat
     with pytest.raises(SystemExit) as stop:
         main(["metrics", "any.json"])
     assert stop.value.code == 2
-    assert "out of memory" in capsys.readouterr().err
+    assert f"out of memory. {LESS_MEMORY}" in capsys.readouterr().err
 
 
 def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:

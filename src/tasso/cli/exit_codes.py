@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
-from tasso.errors import TassoError
+from tasso.errors import LESS_MEMORY, TassoError
 
 USER, BUG, STOPPED, BROKEN_PIPE = 2, 70, 130, 141
 
@@ -36,7 +36,7 @@ def exit_on_error(debug: bool = False) -> Iterator[None]:
         _exit(describe_os_error(error), USER, debug)
     except Exception as error:
         if is_out_of_memory(error):
-            _exit("out of memory; try a smaller --batch-size or --eval-batch-size", USER, debug)
+            _exit(f"out of memory. {LESS_MEMORY}", USER, debug)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         _exit(f"{reason}. This is a fault in tasso; --debug shows where it happened", BUG, debug)
 

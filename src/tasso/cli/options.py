@@ -11,9 +11,20 @@ from types import MappingProxyType
 from typing import Any
 
 from tasso.cli.parser import Parser
-from tasso.config import AUTO, DEFAULT_METHOD, OWN_TASKS_METHOD, SCOPES, RunConfig, from_dict, options_of
+from tasso.config import (
+    AUTO,
+    DEFAULT_METHOD,
+    OWN_TASKS_METHOD,
+    SCOPES,
+    RunConfig,
+    default_method,
+    from_dict,
+    options_of,
+)
 from tasso.errors import ConfigError
 from tasso.files import read_yaml
+
+SHOWN_METHOD = f"{DEFAULT_METHOD}; {OWN_TASKS_METHOD} for own tasks"
 
 
 def add_after(parser: Parser) -> None:
@@ -114,12 +125,12 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
 
     first = Parser(program)
     _add_config_and_method(first)
+    add_options(first, RunConfig, {"tasks"}, group="data")
     found, _ = first.parse_known([arg for arg in args if arg not in ("-h", "--help")])
     merged: dict[str, Any] = {}
     for path in itertools.chain(*found["config"] or ()):
         _merge(merged, _from_file(Path(path)))
-    own_tasks = "tasks" in merged or any(arg.partition("=")[0] == "--tasks" for arg in args)
-    default = OWN_TASKS_METHOD if own_tasks else DEFAULT_METHOD
+    default = default_method({**merged, **given_options(found, "run")})
     name = found["method"] or merged.get("method", {}).get("name") or default
     cls = find_method(name)
 
@@ -142,7 +153,7 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
 
 def _add_config_and_method(parser: Parser) -> None:
     parser.option("--config", list[str], "YAML file with options; repeatable, later files win", metavar="FILE")
-    add_method(parser, f"{DEFAULT_METHOD}; {OWN_TASKS_METHOD} for own tasks")
+    add_method(parser, SHOWN_METHOD)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasso.cli.options import add_run_options, given_options, split_commas, split_integers
+from tasso.cli.options import SHOWN_METHOD, add_run_options, given_options, split_commas, split_integers
 from tasso.cli.parser import Parser
-from tasso.config import DEFAULT_METHOD
 from tasso.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def sweep(args: list[str]) -> None:
     parser = Parser("tasso sweep", "Learn many runs: methods × sequences × seeds × options.")
     parser.option("--out", Path, "folder of the run folders", required=True)
     parser.option("--config", Path, "YAML file that describes the sweep", metavar="FILE")
-    parser.option("--methods", str, "methods, with commas", shown=DEFAULT_METHOD, metavar="NAME,NAME")
+    parser.option("--methods", str, "methods, with commas", shown=SHOWN_METHOD, metavar="NAME,NAME")
     parser.option("--sequences", str, "S1 … S8, with commas", shown="S1", metavar="S1,S2")
     parser.option("--seeds", str, "seeds, with commas", shown="1102", metavar="N,N")
     parser.option("--set", list[str], "one run for each value; repeatable", [], metavar="KEY=A,B")
@@ -191,9 +190,10 @@ def demo(args: list[str]) -> None:
     from tasso.cli.demo import run_demo, run_full_demo
     from tasso.report import print_table
 
-    parser = Parser("tasso demo", "Learn drawn tasks with fine-tuning and with TASSO, and compare what they retain.")
+    does = "Learn drawn tasks by fine-tuning, with TASSO and with TASSO on both towers, and compare what they retain."
+    parser = Parser("tasso demo", does)
     parser.option("--out", Path, "folder for runs and page", Path("runs/demo"))
-    parser.option("--seed", int, "seed of both runs", 1102)
+    parser.option("--seed", int, "seed of all runs", 1102)
     parser.option("--full", bool, "every method, all domains, the paper's tables", False)
     values = parser.parse(args)
     summary = None

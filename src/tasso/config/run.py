@@ -296,12 +296,17 @@ class RunConfig:
         require(self, "corrupt", packed, "needs --pack-dir, since images are checked when they are packed")
         known = re.fullmatch(r"full|lora|norms|last:[1-9][0-9]{0,3}", self.tune) is not None
         require(self, "tune", known, "must be full, lora, norms or last:N")
-        for key in ("lora_rank", "lora_alpha", "lora_lr_factor"):
-            given = getattr(self, key) != type(self).__dataclass_fields__[key].default
-            require(self, key, self.tune == "lora" or not given, "needs --tune lora")
+        for key in self.lora_settings:
+            require(self, key, self.tune == "lora", "needs --tune lora")
         for key in ("batch_size", "reference_batch_size"):
             divides = getattr(self, key) % self.accumulate == 0
             require(self, key, divides, f"must be a multiple of accumulate ({self.accumulate})")
+
+    @property
+    def lora_settings(self) -> dict[str, Any]:
+        """Options of LoRA that differ from their defaults."""
+        options = {field.name: field.default for field in dataclasses.fields(self) if field.name.startswith("lora_")}
+        return {key: value for key, default in options.items() if (value := getattr(self, key)) != default}
 
     @property
     def scores_seen(self) -> bool:
@@ -324,6 +329,11 @@ class RunConfig:
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
 
+def default_method(values: Mapping[str, Any]) -> str:
+    """The method of a run that names none, from its other options."""
+    return DEFAULT_METHOD if values.get("tasks") is None else OWN_TASKS_METHOD
+
+
 def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunConfig:
     """A RunConfig from plain values; errors name the place and the key."""
     names = [f.name for f in dataclasses.fields(RunConfig)]
@@ -335,7 +345,7 @@ def from_dict(values: Mapping[str, Any], where: str = "configuration") -> RunCon
     try:
         if values.get("tasks") is not None:
             # The catalogue's default is not meant then; a name that was given is the name of these tasks.
-            own = {"benchmark": OWN, "method": {"name": OWN_TASKS_METHOD}}
+            own = {"benchmark": OWN, "method": {"name": default_method(values)}}
             values = {**own, **values, "tasks": parse_tasks(values["tasks"])}
         return RunConfig(**{key: coerce(value, hints[key]) for key, value in values.items()})
     except ConfigError as error:

@@ -31,7 +31,10 @@ log = logging.getLogger("tasso")
 # Parts of the time per task.
 SECONDS = ("preparing_seconds", "seconds", "evaluation_seconds")
 # The options that the arithmetic of a step depends on.
-RELEVANT = ("model", "method", "protocol", "batch_size", "reference_batch_size", "accumulate", "precision")
+RELEVANT = (
+    "model", "method", "protocol", "batch_size", "reference_batch_size", "accumulate", "precision", "tune", "lora_rank",
+    "checkpoint_activations",
+)  # fmt: skip
 STEPS = 1000  # any number above two: the schedule changes no multiplication
 
 

@@ -6,7 +6,7 @@ stand for everything else. Names of later tasks are never used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
@@ -133,6 +133,10 @@ class TextAnchors(Method):
     def step_inputs(self, step: int) -> dict[str, Tensor]:
         inputs = super().step_inputs(step)
         return {**inputs, "anchors": self.table.rows(step)} if self.table else inputs
+
+    def trained_texts(self, images: Mapping[str, int]) -> list[Tensor]:
+        anchors = [self.table.tokens[self.table.rows(0)]] if self.table else []
+        return super().trained_texts(images) + anchors
 
     def encode_class_and_anchor_texts(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """The student's class texts (C, D), and the student's and the teacher's anchors (n, D) of this step, if any."""

@@ -324,6 +324,14 @@ class Method:
         """
         raise NotImplementedError
 
+    def trained_texts(self, images: Mapping[str, int]) -> list[Tensor]:
+        """Token ids (n, L) of as many texts as `loss` encodes with gradient, so that their memory can be told.
+
+        Args:
+            images: number of images per step, by request; the task's own are `task`.
+        """
+        return [self.class_tokens] if self.towers == "both" else []
+
     def after_step(self, step: int) -> None:
         """Called after every optimiser step, outside of a captured CUDA graph."""
 

@@ -8,6 +8,7 @@ F = g²/mean(g²) for each tensor, g the gradient of distillation and ITA at thi
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -83,8 +84,9 @@ class Gift(LogitDistillation):
 
     def cost(self, clip: Clip) -> Cost:
         copies = 2 * (self.consolidation > 0)  # the weights before the task, and the importance of each
-        copies += self.generator == "retrieval"  # the pretrained model, for its texts
         training = self.teacher_size(clip) + copies * numel(clip.tuned_parameters("both").values())
+        if self.generator == "retrieval":
+            training += numel(clip.model.parameters())  # the pretrained model, for its texts
         return Cost(training=training, note=f"{self.images:,} synthetic images per task")
 
     def begin_run(self, run: RunInfo) -> None:
@@ -154,6 +156,10 @@ class Gift(LogitDistillation):
             "ce": self.task_loss(features, batch.task.labels),
             **self._consolidated(self.weight * (forth + back), self.alignment * aligned),
         }
+
+    def trained_texts(self, images: Mapping[str, int]) -> list[Tensor]:
+        pairs = self.pair_tokens[:1].expand(images["synthetic"], -1)
+        return [*super().trained_texts(images), pairs]
 
     def _consolidated(self, kd: Tensor, aligned: Tensor) -> dict[str, Tensor]:
         """Distillation and alignment, and the penalty on changes of weights that matter to them."""

@@ -162,6 +162,10 @@ class ICaRL(LogitDistillation):
             terms["replay"] = cross_entropy(student, texts, exemplars.labels, self.scale, self.label_smoothing)
         return terms
 
+    def trained_texts(self, images: Mapping[str, int]) -> list[Tensor]:
+        replayed = [self.all_tokens] if self.labelled_replay and "exemplars" in images else []
+        return super().trained_texts(images) + replayed
+
     def _all_class_texts(self) -> Tensor:
         """Embeddings (C, D) of the classes of all tasks so far, with gradient."""
         sizes = [names * own for names, own in self.prompt_counts]

@@ -49,7 +49,8 @@ class Tasso(Method):
         "rank r of the subspace (paper and code: 144 of 512)", None, unset="the same share of the model's width", ge=1
     )
     rank_energy: float = option(
-        "adapt the rank to each task: the least that holds this share of the energy of its class texts; 0: `rank`",
+        "adapt the rank to each task: the least that holds this share of the energy of its class texts, at most `rank` "
+        "if that is given; 0: `rank`",
         0.0, ge=0, lt=1,
     )  # fmt: skip
     alpha: float = option("weight α of the subspace cross-entropy; 0 switches it off (paper and code)", 0.5, ge=0)
@@ -98,7 +99,7 @@ class Tasso(Method):
         require(self, "optimise", self.optimise == "joint" or self.trains_projector, rule)
 
     def resolve_width(self, width: int) -> None:
-        self.rank = self.rank or PAPER_RANK.scaled(width)
+        self.rank = self.rank or (width - 1 if self.rank_energy else PAPER_RANK.scaled(width))
 
     @property
     def has_distance(self) -> bool:
@@ -138,7 +139,8 @@ class Tasso(Method):
 
     def cost(self, clip: Clip) -> Cost:
         projector = clip.dim * unwrap(self.rank) if self.trains_projector else 0
-        return Cost(trainable=projector, training=self.teacher_size(clip))
+        note = "rank depends on the task, this is the most" if self.rank_energy and projector else ""
+        return Cost(trainable=projector, training=self.teacher_size(clip), note=note)
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
@@ -147,7 +149,9 @@ class Tasso(Method):
         # Drawn on the CPU, so that a seed means the same projector on every device.
         generator = torch.Generator().manual_seed(task.seed * 1000 + task.index)
         texts = self.class_embeddings.cpu()
-        rank = energy_rank(texts, self.rank_energy) if self.rank_energy else unwrap(self.rank)
+        rank = unwrap(self.rank)
+        if self.rank_energy:
+            rank = min(rank, energy_rank(texts, self.rank_energy))
         A = self.init_std * torch.randn(clip.dim, rank, generator=generator)
         if self.projector_init == "texts":
             # As long as the drawn columns are on average, so that a learning rate means the same.

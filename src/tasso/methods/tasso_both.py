@@ -54,8 +54,9 @@ class TassoBoth(TextAnchors, Tasso):
         return super().uses_subspace or (self.uses_anchors and self.divides)
 
     def cost(self, clip: Clip) -> Cost:
-        note = "embeddings of the anchor prompts" if self.uses_anchors else ""
-        return dataclasses.replace(super().cost(clip), note=note)
+        cost = super().cost(clip)
+        notes = [cost.note, "embeddings of the anchor prompts" if self.uses_anchors else ""]
+        return dataclasses.replace(cost, note="; ".join(filter(None, notes)))
 
     def groups(self) -> list[Group]:
         _, *projector = super().groups()

@@ -21,8 +21,8 @@ from tasso.methods.base import Batch, Cost, ImageRequest, RunInfo, TaskInfo, Tea
 from tasso.methods.distillation import LogitDistillation
 from tasso.methods.losses import squared_shift
 from tasso.methods.registry import register
-from tasso.models.clip import Clip, prompts
-from tasso.models.inference import Inference
+from tasso.models.clip import Clip, FrozenImageEncoder, prompts
+from tasso.models.inference import Embedded, Inference
 from tasso.progress import progress
 
 log = logging.getLogger("tasso")
@@ -48,6 +48,17 @@ class WeightAverage(nn.Module):
         """Add one more set of weights to the mean."""
         self.count += 1
         torch._foreach_lerp_(self.means(), [weight.detach() for weight in weights], 1 / int(self.count))
+
+
+class ByTeacher(Inference):
+    """Images are embedded by a teacher, which may have a precision of its own."""
+
+    def __init__(self, clip: Clip, teacher: FrozenImageEncoder) -> None:
+        super().__init__(clip)
+        self.teacher = teacher
+
+    def embed(self, pixels: Tensor) -> Embedded:
+        return Embedded(self.teacher.encode_images(pixels))
 
 
 @register("zscl")
@@ -107,8 +118,9 @@ class ZeroShotContinualLearning(LogitDistillation):
 
     def _embed(self, reference: Pixels) -> Tensor:
         """Unit embeddings (N, D) of all reference images."""
+        teacher = ByTeacher(self.clip, self.teacher_encoders["pretrained"])
         with progress("embedding reference", len(reference)) as advance:
-            return Inference(self.clip).embed_all(reference, on_progress=lambda n: advance(n, "")).features
+            return teacher.embed_all(reference, on_progress=lambda n: advance(n, "")).features
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)

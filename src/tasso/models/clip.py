@@ -25,6 +25,7 @@ from tasso.models.tuning import tuned
 
 TEXT_CHUNK = 512
 CACHED_CLASS_LISTS = 64  # a server answers requests for any class names
+OUTSIDE_TOWERS = ("logit_scale", "logit_bias", "text_decoder.")  # the last writes CoCa's captions
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
@@ -102,8 +103,8 @@ class Clip:
         return self
 
     def parameters_of(self, towers: str) -> dict[str, nn.Parameter]:
-        """Named parameters of `visual`, `text`, `both` or `none` of the towers; not the logit scale and bias."""
-        named = {n: p for n, p in self.model.named_parameters() if n not in ("logit_scale", "logit_bias")}
+        """Named parameters of `visual`, `text`, `both` or `none` of the towers; not what embeds nothing."""
+        named = {n: p for n, p in self.model.named_parameters() if not n.startswith(OUTSIDE_TOWERS)}
         return {name: parameter for name, parameter in named.items() if _belongs(name, towers)}
 
     def tuned_parameters(self, towers: str) -> dict[str, nn.Parameter]:
@@ -113,7 +114,12 @@ class Clip:
     def checkpoint_activations(self, enable: bool = True) -> None:
         """While training, keep the inputs of blocks only, and compute the blocks again in the backward pass."""
         self.checkpointing = enable
-        self.model.set_grad_checkpointing(enable)  # type: ignore[operator]
+        model: Any = self.model
+        if hasattr(model, "set_grad_checkpointing"):
+            model.set_grad_checkpointing(enable)
+        for module in model.modules():
+            if not enable and hasattr(module, "gradient_checkpointing"):  # open_clip does not switch off transformers'
+                module.gradient_checkpointing = False
         flags = ("grad_checkpointing", "gradient_checkpointing")
         if enable and not any(getattr(module, flag, False) for module in self.visual.modules() for flag in flags):
             raise ConfigError(f"checkpoint_activations: the image tower of {self.spec} cannot do this")
@@ -137,7 +143,8 @@ class Clip:
         return FrozenImageEncoder(self.visual, self.teacher_precision or self.precision, self.compiled)
 
     def copy(self) -> Clip:
-        """A deep copy of the model with its current weights."""
+        """A deep copy of the model with its current weights, in its precision. Options of training are not copied, nor
+        is what a method attached."""
         clone = Clip(
             copy.deepcopy(self.model), self.tokenizer, self.preprocess, self.spec, self.architecture, self.vocabulary
         )

@@ -92,7 +92,7 @@ def _parts(model: Any, tokenizer: Any, processor: Any, architecture: dict[str, A
 
 def architecture_of(place: str) -> dict[str, Any]:
     """The sizes of a checkpoint, without loading it, in the words of open_clip's model config."""
-    return _architecture(_read_config(folder_of(place, FILES)), place)
+    return _architecture(_read_config(folder_of(place, {"config": FILES["config"]})), place)
 
 
 def import_transformers(purpose: str = "model: a checkpoint or tokenizer of Hugging Face") -> Any:

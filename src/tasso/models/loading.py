@@ -6,7 +6,7 @@ import contextlib
 import logging
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def architecture_of(model: str) -> dict[str, Any]:
     if model.startswith(HF):
         with _loading(ModelSpec(model)):
             return hf.architecture_of(model.removeprefix(HF))
-    if folder := _open_clip_folder(model):
+    if folder := _open_clip_folder(model, {"config": HUB_FILES["config"]}):
         return _read_config(folder)
     config = open_clip.get_model_config(model)
     if config is None:
@@ -123,13 +123,14 @@ def _load_parts(spec: ModelSpec) -> Clip:
     return _wrap(model, tokenizer, spec, config, vocabulary)
 
 
-def _open_clip_folder(model: str) -> Path | None:
-    """The folder of `nano`, `local-dir:FOLDER` or `hf-hub:OWNER/NAME` (in the hub's cache); else None."""
+def _open_clip_folder(model: str, needed: Mapping[str, Sequence[str]] = HUB_FILES) -> Path | None:
+    """The folder of `nano`, `local-dir:FOLDER` or `hf-hub:OWNER/NAME` (in the hub's cache, with what is needed of it);
+    else None."""
     if model == "nano":
         return NANO
     if model.startswith(HUB):
         with _loading(ModelSpec(model)):
-            return hf.folder_of(model.removeprefix(HUB), HUB_FILES)
+            return hf.folder_of(model.removeprefix(HUB), needed)
     return Path(model.removeprefix(LOCAL)) if model.startswith(LOCAL) else None
 
 

@@ -1,4 +1,7 @@
-"""Which weights of the towers are trained: all of them, or the few that `--tune` names."""
+"""Which weights of the towers are trained: all of them, or the few that `--tune` names.
+
+The command `tasso tune` is another thing: it chooses a learning rate (`experiments/sweep/tune.py`).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def tuned(model: nn.Module, named: Named, tune: str) -> dict[str, nn.Parameter]:
     found: dict[str, nn.Parameter] = {}
     for is_visual in sorted({name.startswith("visual.") for name in named}):
         tower = {name: p for name, p in named.items() if name.startswith("visual.") == is_visual}
-        blocks = [block for block in find_blocks(model) if block.startswith("visual.") == is_visual]
+        blocks = blocks_of(model, tower)
         if tune == "norms":
             chosen = {name: p for name, p in tower.items() if name.startswith(tuple(_norms(model)))}
         elif tune == "lora":
@@ -41,6 +44,11 @@ def tuned(model: nn.Module, named: Named, tune: str) -> dict[str, nn.Parameter]:
             raise ConfigError(f"tune: the {title} tower of this model has {len(blocks)} blocks, and nothing for {tune}")
         found |= chosen
     return found
+
+
+def blocks_of(model: nn.Module, tower: Named) -> list[str]:
+    """Those of `find_blocks` that have parameters of this tower."""
+    return [block for block in find_blocks(model) if any(name.startswith(block) for name in tower)]
 
 
 def find_blocks(model: nn.Module, name: str = "") -> Iterator[str]:

@@ -17,6 +17,7 @@ from tasso.errors import ConfigError
 from tasso.files import write_text
 from tasso.models.export import Source, export_model
 from tasso.models.export.folder import check_new, new_folder
+from tasso.models.hf import SiglipTowers
 from tasso.models.inference import Inference
 from tasso.models.merge import check_alpha, check_mergeable, merged
 from tasso.report.figures.style import MARK, drawing, new_panels, save
@@ -29,13 +30,17 @@ from tasso.training.source import open_model
 
 
 def merge_into(first: str, second: str, alpha: float, folder: Path) -> Path:
-    """Write the model between two others to a new folder, for open_clip and for `--model local-dir:FOLDER`."""
+    """Write the model between two others to a new folder, for open_clip and for `--model local-dir:FOLDER`.
+
+    SigLIP of transformers, which open_clip does not build, is written for transformers and `--model hf:FOLDER`.
+    """
     check_alpha(alpha)
     check_new(folder, "merge")
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
     clip = merged(a, b, alpha)
     story = f"{1 - alpha:g} × ({a_name}) + {alpha:g} × ({b_name})"
-    return export_model(Source(clip, folder.name, story), "open_clip", folder)
+    to = "hf" if isinstance(clip.model, SiglipTowers) else "open_clip"
+    return export_model(Source(clip, folder.name, story), to, folder)
 
 
 def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, Any], folder: Path) -> list[str]:

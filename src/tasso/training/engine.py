@@ -81,12 +81,12 @@ def choose_device(device: str) -> torch.device:
     return chosen
 
 
-def choose_precision(precision: str, device: torch.device) -> torch.dtype:
-    """bfloat16 on CUDA and float32 elsewhere, unless asked otherwise."""
+def choose_precision(precision: str, device: torch.device, option: str = "precision") -> torch.dtype:
+    """bfloat16 on CUDA and float32 elsewhere, unless asked otherwise by this option."""
     if precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if precision == "bfloat16" and device.type == "cpu" and not cpu_has_bfloat16():
-        raise ConfigError("precision: bfloat16 products fail on this CPU; use float32")
+        raise ConfigError(f"{option}: bfloat16 products fail on this CPU; use auto")
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from tasso.config import OptimizerName
+from tasso.errors import LESS_MEMORY
 from tasso.methods.base import numel
 from tasso.models.clip import Clip, encode
 from tasso.models.towers import embed_images, embed_tokens
-from tasso.models.tuning import find_blocks
+from tasso.models.tuning import blocks_of
 from tasso.training.engine import Training
 
 log = logging.getLogger("tasso")
@@ -52,9 +54,8 @@ def memory_needed(training: Training) -> Memory:
     size, images = clip.preprocess.size, training.images_per_step // plan.accumulate // clip.distributed.world_size
     pixels = torch.zeros(2, 3, size, size, device=clip.device)
     kept = _kept(clip, True, lambda n: encode(embed_images, clip.visual, pixels[:n], clip.precision), images)
-    if method.towers == "both":
-        texts, two = len(method.class_tokens), method.class_tokens[:1].repeat(2, 1)
-        kept += _kept(clip, False, lambda n: encode(embed_tokens, clip.model, two[:n], clip.precision), texts)
+    for texts in method.trained_texts({name: stream.batch_size for name, stream in training.streams.items()}):
+        kept += _kept(clip, False, partial(_encode_texts, clip, texts[:1].repeat(2, 1)), len(texts))
     teachers = method.teacher_size(clip)
     copies = method.cost(clip).training - teachers
     of_a_teacher = (clip.teacher_precision or clip.precision).itemsize
@@ -63,6 +64,10 @@ def memory_needed(training: Training) -> Memory:
         trained=4 * training.trainable_parameters * (1 + STATE[plan.optimizer]),
         activations=kept,
     )
+
+
+def _encode_texts(clip: Clip, tokens: Tensor, count: int) -> Tensor:
+    return encode(embed_tokens, clip.model, tokens[:count], clip.precision)
 
 
 def tell_memory(training: Training) -> None:
@@ -76,9 +81,8 @@ def tell_memory(training: Training) -> None:
     log.info("needs about %.1f GiB; this GPU has %.1f", needed.total / GIB, total / GIB)
     if needed.trained + needed.activations > free:
         log.warning(
-            "the steps need about %.1f GiB more and %.1f are free. Less is needed with --tune lora, "
-            "--checkpoint-activations, --accumulate or a smaller --cache-gib",
-            (needed.trained + needed.activations) / GIB, free / GIB,
+            "the steps need about %.1f GiB more and %.1f are free. %s",
+            (needed.trained + needed.activations) / GIB, free / GIB, LESS_MEMORY,
         )  # fmt: skip
 
 
@@ -88,11 +92,11 @@ def _kept(clip: Clip, is_visual: bool, forward: Callable[[int], Tensor], count: 
     one, two = saved_bytes(clip.model, forward, 1), saved_bytes(clip.model, forward, 2)
     kept = one + (count - 1) * (two - one)
     if clip.checkpointing:  # one block at a time is computed again
-        blocks = sum(name.startswith("visual.") == is_visual for name in find_blocks(clip.model))
+        blocks = len(blocks_of(clip.model, clip.parameters_of("visual" if is_visual else "text")))
         clip.checkpoint_activations(False)
         one, two = saved_bytes(clip.model, forward, 1), saved_bytes(clip.model, forward, 2)
         clip.checkpoint_activations()
-        kept += count * (two - one) // blocks
+        kept += count * (two - one) // max(1, blocks)
     clip.visual.train()
     return kept
 

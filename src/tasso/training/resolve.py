@@ -31,8 +31,12 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
         own = f"with {method.name}, which trains modules of its own and no tower"
         require(config, "tune", config.tune == "full", f"must be full {own}")
         require(config, "checkpoint_activations", not config.checkpoint_activations, f"must be false {own}")
+    if config.teacher_precision != "auto":
+        rule = f"must be auto with {method.name}, which has no teacher"
+        require(config, "teacher_precision", bool(method.teachers), rule)
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
+    choose_precision(config.teacher_precision, device, "teacher_precision")
     check_optimizer(config.optimizer, device)
     if config.tasks and config.step_rule is None and device.type == "cpu":
         resolved = dataclasses.replace(resolved, step_rule="quick")
@@ -68,17 +72,18 @@ def label_of(config: RunConfig, method: Method) -> str:
 
 
 def default_label(method: Method, config: RunConfig) -> str:
-    """The method's title with the hyper-parameters that differ from its defaults."""
+    """The method's title with the hyper-parameters that are given and differ from its defaults."""
     _, default = with_defaults(dataclasses.replace(config, method={"name": method.name}))
     default.resolve_auto(config)
     defaults = default.hyper_parameters()
     changed = [
         f"{key} {value}"
         for key, value in method.hyper_parameters().items()
-        if value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
+        if key in config.method and value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
     ]
     if config.tune != "full":
         changed.append(f"tune {config.tune}")
+    changed += [f"{key} {value:g}" for key, value in config.lora_settings.items()]
     if config.protocol != "code":
         changed.append(f"protocol {config.protocol}")
     return method.title + (f" ({', '.join(changed)})" if changed else "")

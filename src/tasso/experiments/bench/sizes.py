@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from tasso.errors import TassoError
+from tasso.errors import ConfigError, TassoError
 from tasso.experiments.bench.random_tasks import random_learner
-from tasso.experiments.bench.step import IMAGES, begin_second_task
+from tasso.experiments.bench.step import IMAGES, begin_second_task, full_options
 from tasso.experiments.bench.timing import describe_machine, reset_peak_memory, time_calls
 from tasso.training.engine import choose_device, peak_memory_gib
 from tasso.training.memory import GIB, memory_needed
@@ -28,12 +28,16 @@ def bench_sizes(
         rounds: number of timed rounds; the median counts.
         calls: steps per round; None: as many as take about half a second.
     """
+    for key in ("tune", "checkpoint_activations"):
+        if key in options:
+            raise ConfigError(f"{key}: sizes measures all of full, lora, with and without checkpointed activations")
     rows = []
     for model in options["model"].split(","):
         for tune in ("full", "lora"):
             for checkpointed in (False, True):
+                given = options if tune == "lora" else full_options(options)
                 row = {"model": model, "tune": tune, "checkpoint_activations": checkpointed}
-                chosen = {"steps": 10**6, "compile": "off", **options, **row}
+                chosen = {"steps": 10**6, "compile": "off", **given, **row}
                 try:
                     row |= _measure(chosen, classes, rounds, calls)
                 except (torch.OutOfMemoryError, TassoError) as error:

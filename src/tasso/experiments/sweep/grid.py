@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tasso.config import METHOD, RunConfig, options_of
+from tasso.config import DEFAULT_METHOD, METHOD, RunConfig, default_method, options_of
 from tasso.errors import ConfigError, did_you_mean, unknown_key
 from tasso.experiments.sweep.jobs import AXES, Job, distinct
 from tasso.files import parse_yaml, read_yaml
@@ -24,7 +24,7 @@ class Grid:
     An option in several of them: overrides win over by_method, by_method over common.
     """
 
-    methods: tuple[str, ...] = ("tasso",)
+    methods: tuple[str, ...] = (DEFAULT_METHOD,)
     sequences: tuple[str, ...] = ("S1",)
     seeds: tuple[int, ...] = (1102,)
     common: Options = field(default_factory=dict)
@@ -151,11 +151,12 @@ def make_grid(file: Mapping[str, Any], given: Mapping[str, Any]) -> Grid:
     for axis in AXES.values():
         if given.get(axis) == ():
             raise ConfigError(f"{axis}: name at least one")
-    merged = {axis: given.get(axis) or file.get(axis) for axis in AXES.values()}
+    common = {**file.get("common", {}), **given.get("common", {})}
+    axes = {"methods": (default_method(common),), **file, **{axis: values for axis, values in given.items() if values}}
     methods = {*file.get("by_method", {}), *given.get("by_method", {})}
     return Grid(
-        **{axis: tuple(values) for axis, values in merged.items() if values},
-        common={**file.get("common", {}), **given.get("common", {})},
+        **{axis: tuple(axes[axis]) for axis in AXES.values() if axis in axes},
+        common=common,
         overrides={**file.get("overrides", {}), **given.get("overrides", {})},
         by_method={
             name: {**file.get("by_method", {}).get(name, {}), **given.get("by_method", {}).get(name, {})}

@@ -1,4 +1,7 @@
-"""`tasso tune`: the learning rate of a run, chosen on validation images of its first tasks."""
+"""`tasso tune`: the learning rate of a run, chosen on validation images of its first tasks.
+
+The option `--tune` is another thing: which weights are trained (`models/tuning.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from typing import Any
 import yaml
 
 from tasso.config import METHOD, RunConfig, absolute_paths, options_of
-from tasso.data import BENCHMARKS, TASK_IMAGES, task_order
-from tasso.errors import RunError
+from tasso.data import BENCHMARKS, TASK_IMAGES, task_order, with_benchmark_options
+from tasso.errors import ConfigError, RunError
 from tasso.experiments.sweep.choose import RATE, By, Choice, choices, for_choice
 from tasso.experiments.sweep.grid import Grid
 from tasso.experiments.sweep.jobs import AXES
@@ -38,10 +41,12 @@ def tune(config: RunConfig) -> tuple[Choice, Path]:
         KeyboardInterrupt: stopped; the same call goes on from what is saved.
     """
     folder = config.out.with_name(f"{config.out.name}-tune")
+    if config.overwrite:
+        raise ConfigError(f"overwrite: finished runs are not repeated; delete {folder} to try all rates again")
     centre = float(with_defaults(config)[0].lr)
     ladder = [float(f"{centre * factor:.1e}") for factor in FACTORS]
     rates: Sequence[float] = ladder[BEGIN]
-    tasks = ", ".join(task_order(config)[:FIRST_TASKS])
+    tasks = ", ".join(first_tasks(config))
     while True:
         log.info("learning %s with rates %s", tasks, ", ".join(f"{rate:g}" for rate in rates))
         grid = for_choice(_grid(config, rates))
@@ -67,10 +72,17 @@ def widened(rates: Sequence[float], best: float, ladder: Sequence[float]) -> Seq
 
 
 def _given(config: RunConfig) -> dict[str, Any]:
-    """The run's options that differ from the defaults, with absolute paths."""
-    given = dataclasses.replace(config, **absolute_paths(config, names=(*BENCHMARKS, TASK_IMAGES)), overwrite=False)
+    """The run's method and its options that differ from the defaults, with absolute paths."""
+    given = dataclasses.replace(config, **absolute_paths(config, names=(*BENCHMARKS, TASK_IMAGES)))
     defaults = RunConfig().to_dict()
-    return {key: value for key, value in given.to_dict().items() if value != defaults[key]}
+    return {key: value for key, value in given.to_dict().items() if key == "method" or value != defaults[key]}
+
+
+def first_tasks(config: RunConfig) -> list[str]:
+    """What is learned: tasks, or steps where classes are learned in steps."""
+    in_steps = with_benchmark_options(config).split_classes is not None
+    names = [f"step {number}" for number in range(1, FIRST_TASKS + 1)] if in_steps else task_order(config)
+    return names[:FIRST_TASKS][: config.limit_tasks]
 
 
 def _grid(config: RunConfig, rates: Sequence[float]) -> Grid:
@@ -78,11 +90,10 @@ def _grid(config: RunConfig, rates: Sequence[float]) -> Grid:
     given = _given(config)
     hyper = {METHOD + key: value for key, value in config.method.items() if key != "name"}
     common = {key: given[key] for key in options_of(RunConfig, command="sweep") if key in given and key not in AXES}
-    limit = min(FIRST_TASKS, len(task_order(config)))
     return Grid(
         methods=(config.method["name"],),
         sequences=(config.sequence,),
         seeds=(config.seed,),
-        common={**common, **hyper, "limit_tasks": limit},
+        common={**common, **hyper, "limit_tasks": len(first_tasks(config))},
         overrides={RATE: tuple(rates)},
     )

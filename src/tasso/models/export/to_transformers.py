@@ -44,11 +44,12 @@ TOKENS = {
 SUPPORTED = {
     "": {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu", "init_logit_scale"},
     "vision_cfg": {"image_size", "head_width", "patch_size", "patch_dropout"},
-    "text_cfg": {"context_length", "vocab_size", "heads", "tokenizer_kwargs", "hf_tokenizer_name"},
+    "text_cfg": {"context_length", "vocab_size", "heads", "eos_id", "tokenizer_kwargs", "hf_tokenizer_name"},
 }
 IN_BOTH_TOWERS = {"layers", "width", "mlp_ratio", "norm_kwargs", "act_kwargs"}
 NEUTRAL: dict[str, Any] = {
-    "pool_type": ("tok", "argmax"), "ls_init_value": (None,), "attentional_pool": (False,), "output_tokens": (False,),
+    "pool_type": ("tok", "argmax", "eos"), "ls_init_value": (None,), "attentional_pool": (False,),
+    "output_tokens": (False,),
     "global_average_pool": (False,), "no_ln_pre": (False,), "final_ln_after_pool": (False,), "embed_cls": (False,),
     "no_causal_mask": (False,), "proj_bias": (False,), "proj_type": ("linear",), "pos_embed_type": ("learnable",),
     "custom_text": (False,),
@@ -112,6 +113,7 @@ def _config(clip: Clip) -> dict[str, Any]:
     own: Any = clip.tokenizer
     ids = own if isinstance(own, open_clip.SimpleTokenizer) else own.tokenizer
     start, end = (ids.sot_token_id, ids.eot_token_id) if ids is own else (ids.bos_token_id, ids.eos_token_id)
+    end = clip.architecture["text_cfg"].get("eos_id", end)
     block, text_block = visual.transformer.resblocks[0], model.transformer.resblocks[0]
     return {
         "projection_dim": clip.dim,
