@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,7 +14,7 @@ from tasso.cli import main, parse_run_config
 from tasso.config import from_dict
 from tasso.errors import ConfigError
 from tasso.methods import METHODS
-from tasso.methods.defaults import with_defaults
+from tasso.methods.defaults import run_defaults, with_defaults
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
@@ -37,6 +38,17 @@ def test_small_models_take_what_was_chosen_for_nano() -> None:
     assert (rates["tasso"], rates["zscl"], rates["moe-adapters"]) == (1e-4, 3e-5, 3e-3)
     assert defaults(model="ViT-S-16")[0] == 1e-4
     assert defaults(method="finetune")[1] == METHODS["finetune"].run_defaults["weight_decay"]
+
+
+def test_a_method_from_elsewhere_takes_the_rate_of_fine_tuning() -> None:
+    class Other(METHODS["finetune"]):  # type: ignore[misc]
+        name = "elsewhere:Other"
+
+    class Rated(Other):
+        run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 3e-3, "weight_decay": 0.0}
+
+    assert [run_defaults(Other, width)["lr"] for width in (256, 512)] == [1e-4, 1e-5]
+    assert [run_defaults(Rated, width)["lr"] for width in (256, 512)] == [3e-3, 3e-3]
 
 
 def test_what_is_given_wins() -> None:
@@ -66,13 +78,13 @@ def test_own_folders_need_no_other_option(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO):
         main(["run", "--tasks", *places, "--steps", "2", "--batch-size", "4", "--reference-batch-size", "4",
               "--device", "cpu", "--out", str(out)])  # fmt: skip
-    assert "learning rate 0.0001: tasso's, chosen for nano and other small models; --lr changes it" in caplog.text
+    assert "learning rate 0.0001: tasso-both's, chosen for nano and other small models; --lr changes it" in caplog.text
     assert "reference images: scenes drawn by code (atlas)" in caplog.text
     assert RunFolder(out).read_config().method["rank"] == 72
     results = RunFolder(out).read_results()
     assert results is not None
     assert results["finished"]
-    assert results["label"] == "TASSO", "defaults are not named"
+    assert results["label"] == "TASSO, both towers", "defaults are not named"
 
 
 def test_auto_is_the_default_rate_and_null_means_the_same() -> None:

@@ -66,6 +66,7 @@ def sweep(args: list[str]) -> None:
         _choose(jobs, list(grid.overrides), values["out"], values["choose"], summary)
     else:
         _end(summary)
+        print(f"next: tasso report {values['out']} --html PAGE")
 
 
 def _choose(jobs: Sequence[Job], varied: Sequence[str], out: Path, by: By, summary: Summary) -> None:

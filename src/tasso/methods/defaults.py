@@ -36,8 +36,13 @@ def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
 
 
 def run_defaults(method: type[Method], width: int) -> dict[str, Any]:
-    """Values of the run's own options for a model with embeddings of this length."""
-    chosen = {key: value for key, value in options_for(method.name, width).items() if not key.startswith(METHOD)}
+    """Values of the run's own options for a model with embeddings of this length.
+
+    A method from elsewhere that sets no rate takes that of fine-tuning.
+    """
+    known = method.name in _nano() or method.run_defaults is not Method.run_defaults
+    options = options_for(method.name if known else "finetune", width)
+    chosen = {key: value for key, value in options.items() if not key.startswith(METHOD)}
     return {**method.run_defaults, **chosen}
 
 
@@ -56,8 +61,8 @@ def shown_defaults(method: type[Method]) -> dict[str, str]:
 
 def rate_in_words(config: RunConfig, method: Method) -> str:
     """The learning rate of a run that names none, and where it is from; the configuration is resolved."""
-    chosen = "lr" in options_for(method.name, embedding_width(config.model))
-    source = "chosen for nano and other small models" if chosen else "its own"
+    own = float(config.lr) == method.run_defaults["lr"]
+    source = "its own" if own else "chosen for nano and other small models"
     return f"learning rate {float(config.lr):g}: {method.name}'s, {source}; --lr changes it"
 
 
