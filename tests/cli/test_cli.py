@@ -14,6 +14,7 @@ import yaml
 
 from conftest import as_words
 from tasso.cli import main, parse_run_config
+from tasso.cli.run import gains
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.sweep import make_grid
@@ -68,6 +69,12 @@ def test_a_runs_own_config_can_be_used_again(quick: dict[str, Any], tmp_path: Pa
     config = parse_run_config("tasso run", ["--config", str(file), "--out", str(tmp_path / "again")])
     assert config.method["rank"] == 6
     assert config.lr == 1e-3
+
+
+def test_gains_are_told_task_by_task() -> None:
+    results = {"tasks": ["pets", "land"], "mtil": {"zero_shot": [24.66, 90.0], "matrix": [[1, 2], [30.71, 88.75]]}}
+    told = "zero-shot → now, accuracy (%), MTIL: pets 24.7 → 30.7, land 90.0 → 88.8; worse than zero-shot: land"
+    assert gains(results) == told
 
 
 def test_own_tasks_have_a_method_of_their_own(tmp_path: Path) -> None:

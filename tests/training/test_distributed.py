@@ -56,7 +56,7 @@ for name, options in jobs.items():
             gradients = {key: float(p.grad.norm()) for key, p in named.items() if p.grad is not None}
     training.close()
     weights = sum(float(p.double().abs().sum()) for p in learner.clip.model.parameters())
-    rows = learner._evaluate("test")
+    rows = learner._evaluate("test", (0, 1))
     found[name] = {"losses": losses, "gradients": gradients, "weights": weights, "mtil": rows.mtil, "mcil": rows.mcil}
 json.dump(found, open(f"{sys.argv[3]}-{distributed.rank}.json", "w"))
 distributed.barrier()
@@ -90,7 +90,7 @@ def single_process(options: dict[str, Any]) -> dict[str, Any]:
             named = {key: p for group in training.groups for key, p in group.parameters.items()}
             gradients = {key: float(p.grad.norm()) for key, p in named.items() if p.grad is not None}
     training.close()
-    rows = learner._evaluate("test")
+    rows = learner._evaluate("test", (0, 1))
     return {"losses": losses, "gradients": gradients, "mtil": rows.mtil, "mcil": rows.mcil}
 
 

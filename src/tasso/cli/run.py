@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import fmean
@@ -62,12 +63,24 @@ def extend(args: list[str]) -> None:
 
 def _print_run(folder: Path) -> None:
     from tasso.report import print_table, read_run, settings_of, summary_table
+    from tasso.training.run_folder import RunFolder
 
     runs = read_run(folder)
     for setting in settings_of(runs):
         print_table(summary_table(runs, setting))
+    print(gains(RunFolder(folder).read_results() or {}))
     print(f"results: {folder / 'results.json'}")
-    log.info("next: tasso classify %s IMAGE, tasso serve %s, tasso report %s --html PAGE", folder, folder, folder)
+    commands = ("classify {} IMAGE", "extend {} --tasks NAME=PLACE", "serve {}", "report {} --html PAGE")
+    log.info("next: %s", ", ".join(f"tasso {command.format(folder)}" for command in commands))
+
+
+def gains(results: Mapping[str, Any]) -> str:
+    """Accuracy on each task before all tasks and at the end, and which tasks are worse than they were."""
+    mtil = results["mtil"]
+    pairs = list(zip(results["tasks"], mtil["zero_shot"], mtil["matrix"][-1], strict=True))
+    text = ", ".join(f"{name} {before:.1f} → {after:.1f}" for name, before, after in pairs)
+    worse = ", ".join(name for name, before, after in pairs if after < before)
+    return f"zero-shot → now, accuracy (%), MTIL: {text}" + (f"; worse than zero-shot: {worse}" if worse else "")
 
 
 def evaluate(args: list[str]) -> None:

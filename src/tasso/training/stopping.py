@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Iterator
+
+log = logging.getLogger("tasso")
 
 
 class Stopped(KeyboardInterrupt):
@@ -22,6 +25,7 @@ def stop_signals() -> Iterator[threading.Event]:
 
     def handle(number: int, _: object) -> None:
         event.set()
+        log.info("stopping after this step; once more to stop at once")
         signal.signal(number, previous[signal.Signals(number)])
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
