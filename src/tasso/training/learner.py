@@ -53,7 +53,7 @@ def learn(config: RunConfig) -> dict[str, Any]:
         if config.lr == AUTO:
             log.info("%s", rate_in_words(resolved, method))
         if config.steps is None and config.step_rule is None and resolved.step_rule == "quick":
-            log.info("few steps, since this is a CPU; --steps N takes fewer or more, --step-rule code as many as on a GPU")
+            log.info("few steps, since this is a CPU; --steps N takes more or fewer, --step-rule code as many as a GPU")
 
     return learn_resolved(resolved, method, begin=begin)
 
