@@ -35,6 +35,14 @@ def frame(tmp_path: Path) -> pd.DataFrame:
     return read_runs(tmp_path / "runs").sort_values("run", kind="stable", ignore_index=True)
 
 
+def test_runs_with_other_options_are_no_repeats(tmp_path: Path) -> None:
+    for folder, seed, config in (("a", 1, "lr: 1.0e-4"), ("b", 2, "lr: 1.0e-4"), ("c", 1, "lr: 3.0e-4\nsteps: 3")):
+        (write(tmp_path / folder, results("LwF", seed)) / "config.yaml").write_text(config)
+    assert set(read_runs([tmp_path / "a", tmp_path / "b"])["label"]) == {"LwF"}
+    found = run_table(read_runs(tmp_path)).sort_index()["label"]
+    assert list(found) == ["LwF (steps by default, lr 0.0001)"] * 2 + ["LwF (steps 3, lr 0.0003)"]
+
+
 def test_every_number_is_a_row(tmp_path: Path) -> None:
     content = results("TASSO", 1102) | {"alignment": alignment()}
     frame = read_runs(write(tmp_path / "run", content))

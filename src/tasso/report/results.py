@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tasso.evaluation.metrics import step_accuracies
-from tasso.files import parse_json
+from tasso.files import parse_json, read_yaml
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
@@ -18,6 +18,11 @@ from tasso.report.study import STUDY_ENDINGS, read_study
 RESULTS_NAME = "results.json"
 CONFIG_NAME = "config.yaml"
 RESULTS_VERSION = 1
+# Options of a run that change its numbers and stand in no label.
+TRAINING = (
+    "steps", "step_rule", "lr", "weight_decay", "batch_size", "reference_batch_size", "optimizer", "warmup",
+    "reference_images", "test_per_class",
+)  # fmt: skip
 _QUANTILES = 5  # minimum, quartiles and median, maximum
 
 
@@ -33,7 +38,30 @@ def read_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.
         for folder in _run_folders(path):
             if folder.resolve() not in frames:
                 frames[folder.resolve()] = read_run(folder)
-    return name_orders_apart(pd.concat(frames.values(), ignore_index=True))
+    return name_options_apart(name_orders_apart(pd.concat(frames.values(), ignore_index=True)))
+
+
+def name_options_apart(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add to the names of runs the options of training in which runs of one name differ, as in `LwF (lr 0.0003)`.
+
+    Such runs are no repeats. What a run folder's config.yaml does not say is not known here, nor is a study's.
+    """
+    named = ["label", "benchmark", "split", "model"]
+    renamed: dict[str, str] = {}
+    for _, runs in frame[[*named, "run"]].drop_duplicates().groupby(named)["run"]:
+        configs = {run: Path(run) / CONFIG_NAME for run in runs}
+        if len(configs) == 1 or not all(file.is_file() for file in configs.values()):
+            continue
+        options = {run: read_yaml(file) for run, file in configs.items()}
+        differing = [key for key in TRAINING if len({repr(found.get(key)) for found in options.values()}) > 1]
+        for run, found in options.items() if differing else ():
+            values = {key: "by default" if found.get(key) is None else found[key] for key in differing}
+            renamed[run] = ", ".join(f"{key} {value}" for key, value in values.items())
+    labels = [
+        f"{label} ({renamed[run]})" if run in renamed else label
+        for label, run in zip(frame["label"], frame["run"], strict=True)
+    ]
+    return frame.assign(label=pd.Series(labels, index=frame.index, dtype=object)) if renamed else frame
 
 
 def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:
