@@ -38,6 +38,7 @@ from pathlib import Path
 from tasso.training import engine, learner
 from tasso.training import run_folder
 from tasso.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 point, number = sys.argv[1], int(sys.argv[2])
 calls = 0
 def at(name, act):
