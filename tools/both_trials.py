@@ -1,6 +1,6 @@
-"""Forms of TASSO on both towers that were tried and not kept, each an option of one method: `both_trials:Trial`.
+"""Forms of TASSO on both towers to be tried on validation images, each an option of one method: `both_trials:Trial`.
 
-The package has what paid (docs/methods/tasso-both.md); results/README.md has the table of all trials.
+None has been measured yet. What pays moves into the package.
 
     PYTHONPATH=tools tasso run --benchmark mtil-mini --method both_trials:Trial --method.flip true --evaluate-on val …
 """
@@ -86,7 +86,7 @@ class Trial(Plain, TassoBoth):
     smoothing: float = option("label smoothing", 0.0)
 
     title: ClassVar[str] = "trial"
-    summary: ClassVar[str] = "forms of TASSO on both towers that were tried"
+    summary: ClassVar[str] = "forms of TASSO on both towers, to be tried"
 
     def begin_run(self, run: RunInfo) -> None:
         super().begin_run(run)

@@ -13,12 +13,14 @@ import pytest
 import yaml
 
 from conftest import as_words
+from run_results import results
 from tasso.cli import main, parse_run_config
 from tasso.cli.run import gains
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.sweep import make_grid
 from tasso.methods import build_method
+from tasso.report import read_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,10 +73,12 @@ def test_a_runs_own_config_can_be_used_again(quick: dict[str, Any], tmp_path: Pa
     assert config.lr == 1e-3
 
 
-def test_gains_are_told_task_by_task() -> None:
-    results = {"tasks": ["pets", "land"], "mtil": {"zero_shot": [24.66, 90.0], "matrix": [[1, 2], [30.71, 88.75]]}}
+def test_gains_are_told_task_by_task(tmp_path: Path) -> None:
+    content = results("TASSO", 1, tasks=["pets", "land"])
+    content["mtil"] |= {"zero_shot": [24.66, 90.0], "matrix": [[1, 2], [30.71, 88.75]]}
+    (tmp_path / "results.json").write_text(json.dumps(content))
     told = "zero-shot → now, accuracy (%), MTIL: pets 24.7 → 30.7, land 90.0 → 88.8; worse than zero-shot: land"
-    assert gains(results) == told
+    assert gains(read_run(tmp_path)) == told
 
 
 def test_own_tasks_have_a_method_of_their_own(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tasso.cli import main, parse_run_config
 from tasso.config import from_dict
 from tasso.errors import ConfigError
 from tasso.methods import METHODS
-from tasso.methods.defaults import run_defaults, with_defaults
+from tasso.methods.defaults import run_defaults, shown_defaults, with_defaults
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
@@ -48,6 +48,7 @@ def test_a_method_from_elsewhere_takes_the_rate_of_fine_tuning() -> None:
         run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 3e-3, "weight_decay": 0.0}
 
     assert [run_defaults(Other, width)["lr"] for width in (256, 512)] == [1e-4, 1e-5]
+    assert shown_defaults(Other)["lr"] == "0.0001 with small models such as nano, else 1e-05"
     assert [run_defaults(Rated, width)["lr"] for width in (256, 512)] == [3e-3, 3e-3]
 
 

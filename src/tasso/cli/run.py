@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasso.cli.options import add_after, add_run_options, given_options, parse_run_config
 from tasso.cli.parser import Parser
 from tasso.config import METHOD_GROUP
 from tasso.errors import ConfigError
 from tasso.files import parse_json
+
+if TYPE_CHECKING:  # importing it takes half a second
+    import pandas as pd
 
 log = logging.getLogger("tasso")
 
@@ -63,21 +65,22 @@ def extend(args: list[str]) -> None:
 
 def _print_run(folder: Path) -> None:
     from tasso.report import print_table, read_run, settings_of, summary_table
-    from tasso.training.run_folder import RunFolder
 
     runs = read_run(folder)
     for setting in settings_of(runs):
         print_table(summary_table(runs, setting))
-    print(gains(RunFolder(folder).read_results() or {}))
+    print(gains(runs))
     print(f"results: {folder / 'results.json'}")
     commands = ("classify {} IMAGE", "extend {} --tasks NAME=PLACE", "serve {}", "report {} --html PAGE")
     log.info("next: %s", ", ".join(f"tasso {command.format(folder)}" for command in commands))
 
 
-def gains(results: Mapping[str, Any]) -> str:
-    """Accuracy on each task before all tasks and at the end, and which tasks are worse than they were."""
-    mtil = results["mtil"]
-    pairs = list(zip(results["tasks"], mtil["zero_shot"], mtil["matrix"][-1], strict=True))
+def gains(run: pd.DataFrame) -> str:
+    """Accuracy of a run on each task before all tasks and at the end, and which tasks are worse than they were."""
+    from tasso.report.frame import accuracies
+
+    steps = accuracies(run, "mtil")
+    pairs = list(zip(steps.columns, steps.iloc[0], steps.iloc[-1], strict=True))
     text = ", ".join(f"{name} {before:.1f} → {after:.1f}" for name, before, after in pairs)
     worse = ", ".join(name for name, before, after in pairs if after < before)
     return f"zero-shot → now, accuracy (%), MTIL: {text}" + (f"; worse than zero-shot: {worse}" if worse else "")

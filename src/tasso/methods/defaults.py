@@ -36,13 +36,8 @@ def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
 
 
 def run_defaults(method: type[Method], width: int) -> dict[str, Any]:
-    """Values of the run's own options for a model with embeddings of this length.
-
-    A method from elsewhere that sets no rate takes that of fine-tuning.
-    """
-    known = method.name in _nano() or method.run_defaults is not Method.run_defaults
-    options = options_for(method.name if known else "finetune", width)
-    chosen = {key: value for key, value in options.items() if not key.startswith(METHOD)}
+    """Values of the run's own options for a model with embeddings of this length."""
+    chosen = {key: value for key, value in _chosen(method, width).items() if not key.startswith(METHOD)}
     return {**method.run_defaults, **chosen}
 
 
@@ -51,10 +46,16 @@ def options_for(method: str, width: int) -> dict[str, Any]:
     return dict(_nano().get(method, {})) if width <= SMALL else {}
 
 
+def _chosen(method: type[Method], width: int) -> dict[str, Any]:
+    """As `options_for`; a method from elsewhere that sets no rate takes that of fine-tuning."""
+    known = method.name in _nano() or method.run_defaults is not Method.run_defaults
+    return options_for(method.name if known else "finetune", width)
+
+
 def shown_defaults(method: type[Method]) -> dict[str, str]:
     """Defaults that depend on the model, and all others of the run's own options, in words."""
     own = {**{METHOD + field.name: field.default for field in dataclasses.fields(method)}, **method.run_defaults}
-    chosen = {key: value for key, value in options_for(method.name, SMALL).items() if value != own[key]}
+    chosen = {key: value for key, value in _chosen(method, SMALL).items() if value != own[key]}
     shown = {key: f"{value} with small models such as nano, else {own[key]}" for key, value in chosen.items()}
     return {**{key: str(value) for key, value in method.run_defaults.items()}, **shown}
 
