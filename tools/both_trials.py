@@ -28,6 +28,12 @@ from tasso.methods.tasso_both import TassoBoth
 from tasso.models.clip import prompts
 
 
+WORDINGS = (
+    "a photo of a {}.", "a photo of the {}.", "an image of a {}.", "a picture of one {}.", "this is a {}.", "{}",
+    "a close-up photo of a {}.", "a good photo of the {}.", "a photo of a small {}.", "a photo of a large {}.",
+)  # fmt: skip
+
+
 class LowRank(nn.Module):
     """W + B A, with A (rank, columns) drawn and B (rows, rank) zero."""
 
@@ -82,6 +88,7 @@ class Trial(Plain, TassoBoth):
     text_lora: int = option("rank of LoRA on the text tower, merged after each task; 0: full", 0)
     ema: float = option("decay of a running mean of the weights, which is kept; 0: none", 0.0)
     step_back: float = option("share of the way back to the model before the task, at its end", 0.0)
+    wordings: bool = option("class prompts in a wording of many, another one in each step", False)
     negatives: bool = option("anchors as further classes in the cross-entropy", False)
     smoothing: float = option("label smoothing", 0.0)
 
@@ -106,9 +113,22 @@ class Trial(Plain, TassoBoth):
             for row, text in enumerate(anchor_prompts([*names, *self.generic], task)):
                 if text in self.pretrained and text not in earlier:
                     self.table.embeddings[row] = self.pretrained[text]
+        if self.wordings and self.table:
+            others = self.clip.tokenise(prompts(task.class_names, WORDINGS))
+            length = max(others.shape[1], self.class_tokens.shape[1])
+            self.class_tokens, self.table.tokens, others = (
+                F.pad(tokens, (0, length - tokens.shape[1]))
+                for tokens in (self.class_tokens, self.table.tokens, others)
+            )
+            self.worded = others.view(len(task.class_names), len(WORDINGS), length)
         self.before = {name: p.detach().clone() for name, p in self.clip.parameters_of("both").items()}
         self.mean = {name: p.clone() for name, p in self.before.items()} if self.ema else {}
         if self.text_lora:
+            if self.table:  # open_clip's own pass, which runs parametrised blocks, takes texts of full length
+                context = self.clip.model.context_length
+                self.class_tokens, self.table.tokens = (
+                    F.pad(tokens, (0, context - tokens.shape[1])) for tokens in (self.class_tokens, self.table.tokens)
+                )
             for module in self._text_blocks():
                 for weight in ("in_proj_weight", "weight"):
                     tensor = getattr(module, weight, None)
@@ -140,7 +160,17 @@ class Trial(Plain, TassoBoth):
         kept = {name: p for name, p in group.parameters.items() if moves(name)}
         return Group(group.name, kept, group.lr, group.weight_decay, group.lr_factor)
 
+    def step_inputs(self, step: int) -> dict[str, Tensor]:
+        inputs = super().step_inputs(step)
+        if self.wordings:
+            draw = np.random.default_rng((self.task.seed, self.task.index, step, 8)).integers(2 * len(WORDINGS))
+            which = torch.tensor(draw if draw < len(WORDINGS) else 0)  # half of them as evaluated
+            inputs = {**inputs, "wording": which.to(self.clip.device, non_blocking=True)}
+        return inputs
+
     def texts(self, batch: Batch) -> tuple[Tensor, dict[str, Compared]]:
+        if self.wordings:
+            self.class_tokens = self.worded.index_select(1, batch.inputs["wording"][None])[:, 0]
         texts, compared = super().texts(batch)
         self.classes = len(texts)
         if self.negatives and "kd_text" in compared:

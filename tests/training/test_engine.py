@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 from conftest import in_memory
 from method_runs import REPEATABLE, copied, learner_for, options_for, same
@@ -413,6 +415,22 @@ def test_compiled_towers_learn_the_same(quick: dict[str, Any], monkeypatch: pyte
     for plain, compiled in zip(*ends, strict=True):
         assert compiled == pytest.approx(plain, rel=1e-4)
     assert len(wanted) == 3 * 3, "student, teacher and losses in each step"
+
+
+@pytest.mark.slow
+def test_texts_are_compiled_twice_at_most(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of texts differs from task to task, and after eight compilations PyTorch gives up."""
+    counter = CompileCounter()
+    monkeypatch.setattr(
+        "tasso.models.clip.compiled_once",
+        cache(lambda function, dynamic: torch.compile(function, backend=counter, dynamic=dynamic)),
+    )
+    torch.compiler.reset()
+    tiny_clip.compiled = True
+    for texts in (5, 6, 7, 9):
+        tokens = tiny_clip.tokenise([f"a photo of {'a ' * texts}thing"] * texts)
+        tiny_clip.encode_tokens(tokens)
+    assert counter.frame_count == 2, "for the first shape, and for all others"
 
 
 def test_compiling_is_left_alone_where_it_does_not_pay(quick: dict[str, Any]) -> None:

@@ -186,7 +186,7 @@ class Tasso(Method):
             features = self.gather(self.clip.encode_images(batch.task.pixels))
             texts, compared = self.texts(batch)
         # About a hundred tiny operations; the number of classes changes from task to task.
-        compute = self.clip.accelerated(Tasso._terms)
+        compute = self.clip.accelerated(type(self)._terms)
         terms: dict[str, Tensor] = compute(self, features, texts, batch.task.labels, compared)
         return terms
 

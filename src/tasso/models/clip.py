@@ -185,7 +185,9 @@ class Clip:
 
     def encode_tokens(self, tokens: Tensor) -> Tensor:
         """Unit embeddings, (N, D), of token ids (N, L), with gradient and in the model's precision: for training."""
-        return encode(embed_tokens, self.model, tokens, self.precision, self.compiled and torch.is_grad_enabled())
+        compiled = self.compiled and torch.is_grad_enabled()
+        # N and L change from task to task: compiled for any.
+        return encode(embed_tokens, self.model, tokens, self.precision, compiled, dynamic=None)
 
     def class_embeddings(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """One unit embedding per class, (C, D): the mean over the templates.
@@ -334,10 +336,15 @@ def _belongs(name: str, towers: str) -> bool:
 
 
 def encode(
-    forward: Forward, module: nn.Module, inputs: Tensor, precision: torch.dtype, compiled: bool = False
+    forward: Forward,
+    module: nn.Module,
+    inputs: Tensor,
+    precision: torch.dtype,
+    compiled: bool = False,
+    dynamic: bool | None = False,
 ) -> Tensor:
     """Run a tower in the given precision; returns unit embeddings in float32, (N, D)."""
-    run: Forward = compiled_once(forward) if compiled else forward
+    run: Forward = compiled_once(forward, dynamic) if compiled else forward
     if precision == torch.float32:
         features = run(module, inputs)
     else:
