@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.step import count_tflop
 from tasso.experiments.bench.timing import time_calls
 from tasso.methods import METHODS
+from tasso.training.learner import Learner
 
 SMALL = {"batch_size": 4, "reference_batch_size": 4, "device": "cpu"}
 FAST: dict[str, Any] = {"rounds": 2, "calls": 1}
@@ -136,12 +138,43 @@ def test_sizes_has_rows_for_what_cannot_be_given(monkeypatch: pytest.MonkeyPatch
     assert [from_dict(one).lora_settings for one in chosen] == 2 * [{}] + 2 * [{"lora_rank": 4}]
 
 
+def test_rows_of_sizes_are_kept_and_their_memory_is_not(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row has no memory, the others go on; each is saved at once; no learner outlives its row."""
+    learners: list[weakref.ref[Learner]] = []
+    saved: list[list[dict[str, Any]]] = []
+
+    def learner(*args: Any, **more: Any) -> Learner:
+        assert [earlier() for earlier in learners] == [None] * len(learners)
+        made = random_learner(*args, **more)
+        learners.append(weakref.ref(made))
+        return made
+
+    def calls(*args: Any, **more: Any) -> Any:
+        if len(learners) == 2:
+            raise torch.OutOfMemoryError("no memory\nof this kind")
+        return time_calls(*args, **more)
+
+    monkeypatch.setattr(sizes, "random_learner", learner)
+    monkeypatch.setattr(sizes, "time_calls", calls)
+    options = {**SMALL, "model": tiny_model, "method": options_for("tasso-both"), "device": "cpu"}
+    result = bench_sizes(options, classes=3, rounds=1, calls=1, save=lambda result: saved.append([*result["rows"]]))
+    assert len(learners) == 4
+    assert [row.get("error") for row in result["rows"]] == [None, "no memory", None, None]
+    assert [len(rows) for rows in saved] == [1, 2, 3, 4]
+    late = bench_sizes(options, minutes=-1)["rows"]
+    assert {row["error"] for row in late} == {"not measured within -1 minutes"}
+
+
 @pytest.mark.slow
-def test_sizes(tiny_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes(
+    tiny_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Full and LoRA, with and without checkpointing; a model that cannot be made has a row that says why."""
     monkeypatch.setitem(QUICK, "batch_size", 128)
     models = f"{tiny_model},no-such-model"
-    main(["bench", "sizes", "--quick", "--model", models, "--classes-per-task", "3", "--device", "cpu"])
+    args = ["--quick", "--model", models, "--classes-per-task", "3", "--device", "cpu", "--minutes", "9"]
+    main(["bench", "sizes", *args, "--out", str(tmp_path / "sizes.json")])
+    assert len(json.loads((tmp_path / "sizes.json").read_text())["rows"]) == 8
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.startswith((tiny_model, "no-such-model"))]
     assert [row[1:3] for row in rows] == 2 * [["full", "False"], ["full", "True"], ["lora", "False"], ["lora", "True"]]

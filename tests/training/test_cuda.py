@@ -18,6 +18,7 @@ from tasso.data.images.transforms import crop_draws
 from tasso.errors import RunError
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
+from tasso.training.engine import Training
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
@@ -30,16 +31,39 @@ def on_gpu(quick: dict[str, Any]) -> dict[str, Any]:
     return {**quick, "device": "cuda", "steps": 12}
 
 
-@pytest.mark.parametrize("tune", ["full", "lora"])
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"moe-adapters"}))
-def test_recorded_steps_are_the_same_steps(on_gpu: dict[str, Any], name: str, tune: str) -> None:
+# What saves memory. On a GPU a run is in bfloat16 by itself, and so are its teachers.
+SAVINGS: list[dict[str, Any]] = [
+    {"tune": "lora"},
+    {"tune": "last:1"},
+    {"tune": "norms"},
+    {"precision": "float32", "teacher_precision": "bfloat16"},
+    {"checkpoint_activations": True},
+    {"tune": "lora", "checkpoint_activations": True},
+]
+SAVED = [(options_for(name), more) for name in ("tasso", "tasso-both") for more in SAVINGS]
+EACH = [options_for(name) for name in sorted(METHODS)]
+
+
+def losses(training: Training, steps: int = 12) -> list[dict[str, float]]:
+    return [{key: float(term) for key, term in training.advance().items()} for _ in range(steps)]
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [(method, {"tune": tune}) for method in EACH for tune in ("full", "lora") if method["name"] != "moe-adapters"]
+    + [(method, more) for method, more in SAVED if more != {"tune": "lora"}],
+    ids=str,
+)
+def test_recorded_steps_are_the_same_steps(
+    on_gpu: dict[str, Any], method: dict[str, Any], more: dict[str, Any]
+) -> None:
     """Bit for bit, in the second task. (MoE-Adapters draws other random numbers when it is recorded.)"""
-    learn_first_task(on_gpu, method=options_for(name), tune=tune)
+    learn_first_task(on_gpu, method=method, **more)
     curves = []
     for recorded in (False, True):
-        training = learner_for(on_gpu, method=options_for(name), tune=tune, cuda_graphs=recorded).begin(1)
-        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(12)])
-        assert (training.captured is not None) == recorded
+        training = learner_for(on_gpu, method=method, cuda_graphs=recorded, **more).begin(1)
+        curves.append(losses(training))
+        assert (training.captured is not None) == (recorded and "checkpoint_activations" not in more)
         if training.captured:
             assert len(training.captured.captures) == 1
         training.close()
@@ -54,18 +78,34 @@ def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
         assert results["finished"]
 
 
-def test_checkpointed_activations_and_what_is_announced(
-    on_gpu: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    curves = []
+def test_what_is_needed_is_announced(on_gpu: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "tasso"):
         learn_first_task(on_gpu)
     assert "this GPU has" in caplog.text
-    for checkpointed in (False, True):
-        training = learner_for(on_gpu, cuda_graphs=False, checkpoint_activations=checkpointed).begin(1)
-        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(4)])
+
+
+@pytest.mark.parametrize("tune", ["full", "lora", "last:1", "norms"])
+@pytest.mark.parametrize("name", ["tasso", "tasso-both"])
+def test_checkpointed_steps_are_nearly_the_same(on_gpu: dict[str, Any], name: str, tune: str) -> None:
+    options = {**on_gpu, "method": options_for(name), "tune": tune, "cuda_graphs": False}
+    curves = [losses(learner_for(options, checkpoint_activations=c).begin(0), 4) for c in (False, True)]
     for one, other in zip(*curves, strict=True):
         assert other == pytest.approx(one, rel=1e-3)
+
+
+def test_checkpointed_activations_take_less(on_gpu: dict[str, Any]) -> None:
+    """Peak memory of a step, on top of what is held before it."""
+    taken = []
+    for checkpointed in (False, True):
+        more = {"batch_size": 32, "reference_batch_size": 32, "model": "nano", "method": "finetune", "tune": "lora"}
+        training = learner_for(on_gpu, cuda_graphs=False, checkpoint_activations=checkpointed, **more).begin(0)
+        losses(training, 1)
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        losses(training, 1)
+        taken.append(torch.cuda.max_memory_allocated() - held)
+        training.close()
+    assert taken[1] < 0.7 * taken[0]
 
 
 def test_images_have_the_same_bits_on_the_gpu_and_read_when_needed(on_gpu: dict[str, Any]) -> None:
@@ -83,16 +123,17 @@ def test_images_have_the_same_bits_on_the_gpu_and_read_when_needed(on_gpu: dict[
 NEAREST_MEAN = {"name": "icarl", "memory": 20, "classifier": "nearest-mean"}
 
 
-@pytest.mark.parametrize("method", [*map(options_for, sorted(METHODS)), NEAREST_MEAN], ids=str)
+@pytest.mark.parametrize(("method", "more"), [*((method, {}) for method in [*EACH, NEAREST_MEAN]), *SAVED], ids=str)
 @pytest.mark.parametrize("recorded", [False, True], ids=["eager", "graph"])
 def test_two_runs_of_one_seed_end_with_the_same_bits(
-    on_gpu: dict[str, Any], method: dict[str, Any], recorded: bool
+    on_gpu: dict[str, Any], method: dict[str, Any], more: dict[str, Any], recorded: bool
 ) -> None:
     """Two tasks, with what a method keeps after a task: experts, selector, memory, means."""
     runs = []
     for number in range(2):
         out = Path(f"{on_gpu['out']}-{number}")
-        results = learn(from_dict({**on_gpu, "method": method, "cuda_graphs": recorded, "out": str(out)}))
+        options = {**on_gpu, **more, "method": method, "cuda_graphs": recorded, "out": str(out)}
+        results = learn(from_dict(options))
         tensors = {file.name: load_file(file) for file in sorted((out / "checkpoints").iterdir())}
         runs.append(({key: results[key] for key in ("mtil", "mcil", "alignment")}, tensors))
     assert runs[0][0] == runs[1][0]
@@ -106,7 +147,7 @@ def test_projector_from_texts_is_recorded_like_any_other(on_gpu: dict[str, Any])
     curves = []
     for recorded in (False, True):
         training = learner_for(on_gpu, method=method, cuda_graphs=recorded).begin(0)
-        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(12)])
+        curves.append(losses(training))
         training.close()
     assert curves[0] == curves[1]
 
@@ -117,24 +158,22 @@ def test_groups_that_rest_have_recordings_of_their_own(on_gpu: dict[str, Any], o
     curves = []
     for recorded in (False, True):
         training = learner_for(on_gpu, method=method, cuda_graphs=recorded, steps=24).begin(0)
-        curves.append([{key: float(term) for key, term in training.advance().items()} for _ in range(24)])
+        curves.append(losses(training, 24))
         if training.captured:
             assert len(training.captured.captures) == 2
         training.close()
     assert curves[0] == curves[1]
 
 
-def test_resumed_run_goes_on_nearly_the_same(on_gpu: dict[str, Any]) -> None:
-    whole = learner_for(on_gpu, method=options_for("tasso")).begin(0)
-    losses = [{key: float(term) for key, term in whole.advance().items()} for _ in range(12)]
-    part = learner_for(on_gpu, method=options_for("tasso")).begin(0)
-    for _ in range(6):
-        part.advance()
+@pytest.mark.parametrize("tune", ["full", "lora"])
+def test_resumed_run_goes_on_nearly_the_same(on_gpu: dict[str, Any], tune: str) -> None:
+    whole = losses(learner_for(on_gpu, tune=tune).begin(0))
+    part = learner_for(on_gpu, tune=tune).begin(0)
+    losses(part, 6)
     state = {key: tensor.detach().clone().cpu() for key, tensor in part.state_dict().items()}
-    again = learner_for(on_gpu, method=options_for("tasso")).begin(0)
+    again = learner_for(on_gpu, tune=tune).begin(0)
     again.load_state_dict(state, "state")
-    rest = [{key: float(term) for key, term in again.advance().items()} for _ in range(6)]
-    for resumed, expected in zip(rest, losses[6:], strict=True):
+    for resumed, expected in zip(losses(again, 6), whole[6:], strict=True):
         assert resumed == pytest.approx(expected, rel=1e-3)
 
 

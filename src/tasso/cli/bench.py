@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tasso.cli.options import add_method, add_run_options, given_options
 from tasso.cli.parser import Parser
@@ -30,7 +31,8 @@ def bench(args: list[str]) -> None:
     parser.option("--check", bool, "compare ratios with a budget; alone: all it needs", False)
     parser.option("--budget", Path, "the budget's file", shown="the package's own")
     parser.option("--classes-per-task", int, "classes per task", shown="100; eval: 347")
-    parser.option("--out", Path, "JSON file for the result")
+    parser.option("--minutes", float, "sizes: begin no further row after these minutes", math.inf, shown="no limit")
+    parser.option("--out", Path, "JSON file for the result; sizes writes it after each row")
     add_method(parser)
     add_run_options(parser, "bench", {"model": MODEL})
     values = parser.parse(args)
@@ -44,12 +46,17 @@ def bench(args: list[str]) -> None:
     rules = read_budget(values["budget"] or SHIPPED) if values["check"] else []
     baselines = {name for name, key in (("reference", "plain"), ("eager", "eager")) if values[key] or not what}
     given = {"method": values["method"] or DEFAULT_METHOD, **given_options(values, "bench")}
+
+    def write(result: Any) -> None:
+        if out:
+            write_text(out, json.dumps(result, indent=1) + "\n")
+
+    given_args = {"classes": classes, "baselines": baselines, "minutes": values["minutes"], "save": write}
     results = []
     for part in [what] if what else ["step", "images"]:
-        results.append(measure(part, given, quick=values["quick"], classes=classes, baselines=baselines))
+        results.append(measure(part, given, quick=values["quick"], **given_args))
         show(results[-1])
-    if out:
-        write_text(out, json.dumps(results[0] if what else results, indent=1) + "\n")
+    write(results[0] if what else results)
     if values["check"]:
         judged, wrong = compare(results, rules)
         print(f"budget: {judged - len(wrong)} of {judged} rules kept", *wrong, sep="\n  ")

@@ -37,6 +37,7 @@ def measure(
     quick: bool,
     classes: int | None = None,
     baselines: Collection[str] = (),
+    **rows: Any,
 ) -> dict[str, Any]:
     """Run one bench.
 
@@ -46,11 +47,14 @@ def measure(
         quick: a few steps with nano.
         classes: classes per task, if not the default.
         baselines: what to time a step against: reference (the authors' recipe), eager.
+        rows: `minutes` and `save` of `bench_sizes`, the only one with rows.
     """
     args: dict[str, Any] = dict(QUICK_ARGS[what]) if quick else {}
     if classes:
         args["classes"] = classes
     if what in ("step", "run"):
         args |= dict.fromkeys(baselines, True)
+    if what == "sizes":
+        args |= rows
     model = ",".join(MODELS) if what == "sizes" else MODEL
     return BENCHES[what]({**(QUICK if quick else {"model": model}), **options}, **args)

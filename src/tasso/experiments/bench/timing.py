@@ -82,9 +82,9 @@ def matmul_rate(device: torch.device, precision: torch.dtype) -> float:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Reset the peak memory counter of a GPU."""
+    """Free what is left of an earlier measurement, and reset the peak memory counter of a GPU."""
+    gc.collect()
     if device.type == "cuda":
-        gc.collect()  # else memory of an earlier learner would count
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
