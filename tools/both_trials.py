@@ -27,7 +27,6 @@ from tasso.methods.tasso import Compared, Tasso
 from tasso.methods.tasso_both import TassoBoth
 from tasso.models.clip import prompts
 
-
 WORDINGS = (
     "a photo of a {}.", "a photo of the {}.", "an image of a {}.", "a picture of one {}.", "this is a {}.", "{}",
     "a close-up photo of a {}.", "a good photo of the {}.", "a photo of a small {}.", "a photo of a large {}.",
@@ -125,7 +124,7 @@ class Trial(Plain, TassoBoth):
         self.mean = {name: p.clone() for name, p in self.before.items()} if self.ema else {}
         if self.text_lora:
             if self.table:  # open_clip's own pass, which runs parametrised blocks, takes texts of full length
-                context = self.clip.model.context_length
+                context = self.clip.tokenizer.context_length
                 self.class_tokens, self.table.tokens = (
                     F.pad(tokens, (0, context - tokens.shape[1])) for tokens in (self.class_tokens, self.table.tokens)
                 )
