@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from tasso.data.benchmarks import MTIL_MINI
 from tasso.data.images import OneSizePixels, Preprocess, thread_pool
-from tasso.methods import METHODS
+from tasso.methods import METHODS, generic
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
 
@@ -43,6 +43,12 @@ TINY_CONFIG = {
     },
     "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]},
 }
+
+
+@pytest.fixture(autouse=True)
+def few_captions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every task of a method with anchors would tokenise thousands."""
+    monkeypatch.setattr(generic, "captions", lambda: generic._lines("captions"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
-"""Forms of TASSO on both towers to be tried on validation images, each an option of one method: `both_trials:Trial`.
+"""Forms of TASSO on both towers that were tried on validation images, each an option of one method.
 
-None has been measured yet. What pays moves into the package.
+What they gave: results/README.md, "Forms of TASSO on both towers". What pays moves into the package.
 
     PYTHONPATH=tools tasso run --benchmark mtil-mini --method both_trials:Trial --method.flip true --evaluate-on val …
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from tasso.config import option
-from tasso.data.images import ImageBatch, transforms
-from tasso.methods.anchors import WHOLE, Names, anchor_prompts, built_in
+from tasso.data.images import ImageBatch, ShuffledEpochs, transforms
+from tasso.methods import generic
+from tasso.methods.anchors import WHOLE, Names, anchor_prompts
 from tasso.methods.base import Batch, Group, RunInfo, TaskInfo
 from tasso.methods.losses import COSINE_MARGIN, DISTILLATION_EPS, soft_cross_entropy
 from tasso.methods.subspace import orthogonal_component, subspace_coordinates
@@ -31,6 +32,18 @@ WORDINGS = (
     "a photo of a {}.", "a photo of the {}.", "an image of a {}.", "a picture of one {}.", "this is a {}.", "{}",
     "a close-up photo of a {}.", "a good photo of the {}.", "a photo of a small {}.", "a photo of a large {}.",
 )  # fmt: skip
+
+
+class Balanced(ShuffledEpochs):
+    """Half of each step from the first `earlier` anchors, the other half from the rest."""
+
+    def __init__(self, earlier: int, count: int, per_step: int, task: TaskInfo) -> None:
+        half, self.earlier, seed = per_step // 2, earlier, (task.seed, task.index)
+        self.first = ShuffledEpochs(earlier, min(half, earlier), seed, "anchors")
+        self.second = ShuffledEpochs(count - earlier, per_step - min(half, earlier), seed, "anchors")
+
+    def indices(self, step: int) -> Any:
+        return np.concatenate([self.first.indices(step), self.earlier + self.second.indices(step)])
 
 
 class LowRank(nn.Module):
@@ -76,7 +89,10 @@ class Plain(Tasso):
 class Trial(Plain, TassoBoth):
     """One idea per option; the defaults are TASSO on both towers."""
 
-    more_generic: bool = option("generic anchors: the built-in names and captions beside the reference set's", False)
+    sources: Literal["all", "listed", "first"] = option(
+        "generic anchors: all; without composed captions; or the reference texts, else the reference set's names", "all"
+    )
+    balanced: bool = option("half of a step's anchors are names of earlier tasks", False)
     hold_generic: bool = option("generic anchors are held at the pretrained model, not at the previous one", False)
     logits: float = option("weight of the distillation of logits of reference images over the anchors", 0.0)
     temperature: float = option("its temperature", 2.0)
@@ -96,8 +112,12 @@ class Trial(Plain, TassoBoth):
 
     def begin_run(self, run: RunInfo) -> None:
         super().begin_run(run)
-        if self.more_generic:
-            self.generic = [*self.generic, (built_in("names"), run.templates), (built_in("captions"), WHOLE)]
+        if self.sources == "listed":
+            named = (*run.reference_names, *generic.names())
+            self.generic = [(run.reference_texts, WHOLE), (named, run.templates), (generic.captions()[:64], WHOLE)]
+        elif self.sources == "first" and (run.reference_texts or run.reference_names):
+            told: Names = (run.reference_texts, WHOLE)
+            self.generic = [told if run.reference_texts else (run.reference_names, run.templates)]
         self.pretrained: dict[str, Tensor] = {}
         if self.hold_generic:
             texts = [text for names, templates in self.generic for text in prompts(names, templates)]
@@ -106,9 +126,11 @@ class Trial(Plain, TassoBoth):
 
     def begin_task(self, task: TaskInfo) -> None:
         super().begin_task(task)
+        names: list[Names] = [(one.class_names, one.train_prompts(self.templates)) for one in task.earlier]
+        earlier = anchor_prompts(names, task)
+        if self.balanced and self.table and earlier:
+            self.table.epochs = Balanced(len(earlier), len(self.table.tokens), self.anchors_per_step, task)
         if self.hold_generic and self.table:
-            names: list[Names] = [(one.class_names, one.prompts(self.templates)) for one in task.earlier]
-            earlier = set(anchor_prompts(names, task))
             for row, text in enumerate(anchor_prompts([*names, *self.generic], task)):
                 if text in self.pretrained and text not in earlier:
                     self.table.embeddings[row] = self.pretrained[text]

@@ -15,15 +15,18 @@ from torch import Tensor
 from method_runs import copied, learn_first_task, learner_for, options_for
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task
+from tasso.data.atlas import DOMAINS
 from tasso.data.images import ImageBatch
 from tasso.distributed import SINGLE_PROCESS
 from tasso.errors import ConfigError, RunError
-from tasso.methods import Batch, RunInfo, TaskInfo, build_method
-from tasso.methods.anchors import AnchorTable, anchor_prompts, built_in, generic_names
+from tasso.methods import Batch, RunInfo, TaskInfo, build_method, generic
+from tasso.methods.anchors import AnchorTable, anchor_prompts, generic_names
 from tasso.methods.tasso_both import TassoBoth
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
 from tasso.training.learner import Learner, learn
+
+ALL_CAPTIONS = generic.captions  # tests of runs get a few
 
 # -- the loss ----------------------------------------------------------------------------------------------------
 
@@ -238,18 +241,19 @@ def test_which_prompts_are_anchors() -> None:
 
 def test_where_generic_names_come_from() -> None:
     templates = ("a {}.", "the {}.")
-    assert generic_names(RunInfo(templates=templates)) == [
-        (built_in("names"), templates), (built_in("captions"), ("{}",)),
-    ]  # fmt: skip
-    named = RunInfo(templates=templates, reference_names=("cat",))
-    assert generic_names(named) == [(("cat",), templates)]
-    assert generic_names(dataclasses.replace(named, reference_texts=("a {} cat",))) == [(("a {} cat",), ("{}",))]
+    own = generic.captions(), ("{}",)
+    assert generic_names(RunInfo(templates=templates)) == [((), ("{}",)), (generic.names(), templates), own]
+    told = RunInfo(templates=templates, reference_names=("lynx",), reference_texts=("a {} cat",))
+    assert generic_names(told) == [(("a {} cat",), ("{}",)), (("lynx", *generic.names()), templates), own]
 
 
-def test_the_built_in_list_is_usable(tiny_clip: Clip) -> None:
-    names, captions = built_in("names"), built_in("captions")
+def test_the_built_in_lists_are_usable(tiny_clip: Clip) -> None:
+    names, captions = generic.names(), ALL_CAPTIONS()
     assert len(names) >= 300
-    assert len(captions) >= 60
+    assert len(captions) >= 4000
+    assert not any("{" in text or " a a" in text or " a e" in text for text in captions), "patterns are filled in"
+    drawn = {name for domain in DOMAINS.values() for name in domain.class_names}
+    assert drawn.isdisjoint(names), "nothing of the tasks of a benchmark"
     texts = [*names, *captions]
     assert len(set(texts)) == len(texts)
     assert all(text == " ".join(text.casefold().split()) for text in texts)
@@ -321,7 +325,12 @@ def test_anchors_do_not_depend_on_later_tasks(tiny_clip: Clip) -> None:
     assert torch.equal(*tables)
 
 
-@pytest.mark.parametrize(("anchors", "counts"), [("both", [3, 6]), ("generic", [3, 3]), ("earlier", [None, 3])])
+OWN = len(generic.names()) + len(generic._lines("captions"))  # of the package
+
+
+@pytest.mark.parametrize(
+    ("anchors", "counts"), [("both", [3 + OWN, 6 + OWN]), ("generic", [3 + OWN, 3 + OWN]), ("earlier", [None, 3])]
+)
 def test_choice_of_anchors(quick: dict[str, Any], anchors: str, counts: list[int | None]) -> None:
     method = {**options_for("tasso-both"), "anchors": anchors}
     learn_first_task(quick, method=method)
@@ -355,7 +364,8 @@ def test_anchors_of_several_templates_cost_no_more_per_step(quick: dict[str, Any
     training = learner_for(options).begin(1)
     assert isinstance(training.method, TassoBoth)
     assert training.method.table is not None
-    assert len(training.method.table.tokens) == (3 + 3) * 3, "earlier and generic names in each template"
+    named, captions = 3 + 3 + len(generic.names()), len(generic.captions())
+    assert len(training.method.table.tokens) == named * 3 + captions, "earlier and generic names in each template"
     assert len(training.batch().inputs["anchors"]) == 2
     assert "kd_text" in training.advance()
 
@@ -378,7 +388,7 @@ def test_the_tasks_own_images_as_reference(quick: dict[str, Any], tmp_path: Any)
     assert not torch.equal(batch.others["reference"].indices, batch.task.indices)
     assert isinstance(learner.method, TassoBoth)
     assert learner.method.table is not None
-    assert len(learner.method.table.tokens) == 3
+    assert len(learner.method.table.tokens) == 3 + OWN
     results = learn(from_dict(options))
     assert results["finished"]
     assert "reference" not in results["data"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +24,24 @@ def test_saved_bytes_are_those_of_the_backward_pass() -> None:
     assert saved_bytes(model, lambda n: model(torch.zeros(n, 5)), 4) == 4 * 4 * (5 + 7)
     model[0].requires_grad_(False)
     assert saved_bytes(model, lambda n: model(torch.zeros(n, 5)), 4) == 4 * 4 * 7
+
+
+def test_nothing_is_left_of_the_passes_that_count() -> None:
+    """What stayed would hold on to the stream that they ran on, and a step could not be captured on another."""
+    model = nn.Sequential(nn.Linear(5, 7), nn.Sigmoid())  # which keeps its own output for the backward pass
+    outputs: list[weakref.ref[torch.Tensor]] = []
+
+    def forward(count: int) -> torch.Tensor:
+        output = model(torch.zeros(count, 5))
+        outputs.append(weakref.ref(output))
+        return output
+
+    gc.disable()
+    try:
+        saved_bytes(model, forward, 2)
+        assert outputs[0]() is None
+    finally:
+        gc.enable()
 
 
 def needed(quick: dict[str, Any], **more: Any) -> Memory:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Literal
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from tasso.config import option, require
 from tasso.data.images import ShuffledEpochs
+from tasso.methods import generic
 from tasso.methods.base import Batch, ImageRequest, Method, RunInfo, TaskInfo
 from tasso.methods.losses import geodesic_distance
 from tasso.models.class_overlap import normalised
@@ -27,18 +27,10 @@ WHOLE = ("{}",)  # the template of texts that are prompts already
 Names = tuple[Sequence[str], Sequence[str]]
 
 
-def built_in(name: str) -> tuple[str, ...]:
-    """The package's own list `names` of common nouns, or `captions`, short descriptions of images."""
-    return tuple((files("tasso.methods") / "generic" / f"{name}.txt").read_text(encoding="utf-8").splitlines())
-
-
 def generic_names(run: RunInfo) -> list[Names]:
-    """The user's reference texts; else the class names of the reference images; else the package's own list."""
-    if run.reference_texts:
-        return [(run.reference_texts, WHOLE)]
-    if run.reference_names:
-        return [(run.reference_names, run.templates)]
-    return [(built_in("names"), run.templates), (built_in("captions"), WHOLE)]
+    """The user's reference texts, the class names of the reference images, and the package's own names and captions."""
+    named = (*run.reference_names, *generic.names())
+    return [(run.reference_texts, WHOLE), (named, run.templates), (generic.captions(), WHOLE)]
 
 
 def anchor_prompts(names: Iterable[Names], task: TaskInfo) -> list[str]:

@@ -108,7 +108,7 @@ def saved_bytes(model: nn.Module, forward: Callable[[int], Tensor], count: int) 
 
     def keep(tensor: Tensor) -> Tensor:
         sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
+        return tensor.detach()  # an output that its own graph holds would never be freed, nor would the graph
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = forward(count)  # while it is held, no memory is used twice
