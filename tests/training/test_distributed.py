@@ -162,7 +162,7 @@ def test_processes_stop_together_after_the_last_step(quick: dict[str, Any], tmp_
         "advance = Training.advance\n"
         "def advance_and_ask(self):\n"
         "    terms = advance(self)\n"
-        "    if self.step == self.plan.steps and self.clip.distributed.rank == 1:\n"
+        "    if self.step == self.steps and self.clip.distributed.rank == 1:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return terms\n"
         "Training.advance = advance_and_ask\n"
