@@ -116,7 +116,9 @@ class Training:
             method.state.to(clip.device)
         clip.model.requires_grad_(False)
         tuned = clip.tuned_parameters(method.towers)
-        self.low_rank = LowRank(tuned if clip.tune == "lora" else {}, config.lora_rank, config.lora_alpha)
+        factored = tuned if clip.tune == "lora" else {}
+        self.low_rank = LowRank(factored, config.lora_rank, config.lora_alpha)
+        self.factors = self.low_rank.trained(factored)
         frozen = set(clip.parameters_of(method.towers).values()) - set(tuned.values())
         self.groups = []
         for group in method.groups():
@@ -277,7 +279,7 @@ class Training:
 
     def _factors(self) -> dict[str, Tensor]:
         """Those of LoRA; without it there are none."""
-        return {f"{FACTORS}{name}": p.detach() for name, p in self.low_rank.trained(self.low_rank.weights).items()}
+        return {f"{FACTORS}{name}": p.detach() for name, p in self.factors.items()}
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Trainable parameters, each with the prefix of its optimiser state."""
