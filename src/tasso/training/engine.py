@@ -147,7 +147,9 @@ class Training:
                 "lr": torch.tensor(peak, device=clip.device) if captures else peak,
                 "weight_decay": unwrap(config.weight_decay) if group.weight_decay is None else group.weight_decay,
             })  # fmt: skip
-        self.optimizers = build_optimizers(config.optimizer, settings, config.betas, capturable=captures)
+        self.optimizers = build_optimizers(
+            config.optimizer, settings, config.betas, captures, config.optimizer_precision
+        )
 
     @property
     def trainable_parameters(self) -> int:

@@ -59,9 +59,10 @@ def memory_needed(training: Training) -> Memory:
     teachers = method.teacher_size(clip)
     copies = method.cost(clip).training - teachers
     of_a_teacher = (clip.teacher_precision or clip.precision).itemsize
+    of_state = 2 if config.optimizer_precision == "bfloat16" else 4
     return Memory(
         held=4 * (numel(clip.model.parameters()) + copies) + of_a_teacher * teachers,
-        trained=4 * training.trainable_parameters * (1 + STATE[config.optimizer]),
+        trained=training.trainable_parameters * (4 + STATE[config.optimizer] * of_state),
         activations=kept,
     )
 
