@@ -1,8 +1,8 @@
 """Write the tables of the documentation from the results: `python tools/results_page.py`.
 
 In the pages listed as PAGES, text between the markers `<!-- table NAME -->` and `<!-- end -->` is replaced; everything
-else is kept. `--check` only says which page is not up to date. `--figures` also
-draws the figures that docs/results/index.md and README.md show. Whole reports are built with the site (`make docs`).
+else is kept. `--check` only says which page is not up to date. `--figures` also draws the figures that
+docs/results/index.md and README.md show. Whole reports are built with the site (`make docs`).
 """
 
 from __future__ import annotations
@@ -165,16 +165,22 @@ def own_folders() -> str:
 
 def sizes(method: str) -> str:
     """Peak memory (and what a run announces) and time of a step, by model and what saves memory."""
-    entries = json.loads((RESULTS / "bench.json").read_text(encoding="utf-8")).values()
-    of_method = [e for e in entries if "what" in e and e["what"] == "sizes" and e["method"]["name"] == method]
-    models: dict[str, list[str]] = {}
-    for row in (row for entry in of_method for row in entry["rows"]):
-        measured = row.get("error") or (
-            f"{row['peak_memory_gib']:.1f} ({row['estimated_gib']:.1f}) GiB, {row['seconds_ms']:.0f} ms"
-        )
-        models.setdefault(row["model"], []).append(measured)  # in the order of the headings
-    headings = ["model", *(f"{tune}{way}" for tune in ("full", "LoRA") for way in ("", ", checkpointed"))]
-    return markdown(headings, ([model, *cells] for model, cells in models.items()))
+    ways = {
+        ("full", False): "full",
+        ("full", True): "full, checkpointed",
+        ("lora", False): "LoRA",
+        ("lora", True): "LoRA, checkpointed",
+    }
+    setup = {"what": "sizes", "method": {"name": method}, "optimizer_precision": "float32"}
+    models: dict[str, dict[tuple[str, bool], str]] = {}
+    for entry in json.loads((RESULTS / "bench.json").read_text(encoding="utf-8")).values():
+        if isinstance(entry, dict) and all(entry.get(key) == value for key, value in setup.items()):
+            for row in entry["rows"]:
+                models.setdefault(row["model"], {})[row["tune"], row["checkpoint_activations"]] = row.get("error") or (
+                    f"{row['peak_memory_gib']:.1f} ({row['estimated_gib']:.1f}) GiB, {row['seconds_ms']:.0f} ms"
+                )
+    rows = ([model, *(cells[way] for way in ways)] for model, cells in models.items())
+    return markdown(["model", *ways.values()], rows)
 
 
 def main_means(evaluation: Evaluation) -> str:
