@@ -73,7 +73,11 @@ def torchrun(script: Path, *args: str, processes: int = 2) -> subprocess.Complet
 def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     common = {**quick, "steps": STEPS, "lr": 1e-4}
     every = {name: {**common, "method": options_for(name), "out": str(folder / name)} for name in names}
-    return {**every, "lora": {**every["zscl"], "tune": "lora", "out": str(folder / "lora")}}
+    others = {
+        "lora": {**every["zscl"], "tune": "lora", "out": str(folder / "lora")},
+        "rounded": {**every["tasso"], "optimizer_precision": "bfloat16", "out": str(folder / "rounded")},
+    }
+    return every | others
 
 
 def single_process(options: dict[str, Any]) -> dict[str, Any]:
