@@ -1,8 +1,8 @@
 """Write the tables of the documentation from the results: `python tools/results_page.py`.
 
-In results/README.md, README.md and docs/results/index.md, text between the markers `<!-- table NAME -->` and
-`<!-- end -->` is replaced; everything else is kept. `--check` only says which page is not up to date. `--figures` also
-draws the figures that docs/results/index.md and README.md show. Whole reports are built with the site (`make docs`).
+In the pages listed as PAGES, text between the markers `<!-- table NAME -->` and `<!-- end -->` is replaced; everything
+else is kept. `--check` only says which page is not up to date. `--figures` also draws the figures that
+docs/results/index.md and README.md show. Whole reports are built with the site (`make docs`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tasso.report.tables import ZERO_SHOT, combined_table
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PAGE = ROOT / "docs" / "results" / "index.md"
-PAGES = (RESULTS / "README.md", ROOT / "README.md", PAGE)
+PAGES = (RESULTS / "README.md", ROOT / "README.md", PAGE, ROOT / "docs" / "guide" / "models-and-prompts.md")
 FIGURES = ("trade-off-mtil-mini-mtil", "curves-mtil-mini-s1-mtil", "boxes-classes-mtil-mini-s1")
 CURVES = ROOT / "docs" / "images" / "curves-atlas.png"  # of the README: what fine-tuning forgets, and TASSO keeps
 METRICS = {"accuracy": "↑", "forgetting": "↓", "zero_shot_degradation": "↓"}
@@ -163,6 +163,26 @@ def own_folders() -> str:
     return markdown(["method", "rate", "steps", "reference images per step", "MTIL accuracy", "MCIL accuracy"], lines)
 
 
+def sizes(method: str) -> str:
+    """Peak memory (and what a run announces) and time of a step, by model and what saves memory."""
+    ways = {
+        ("full", False): "full",
+        ("full", True): "full, checkpointed",
+        ("lora", False): "LoRA",
+        ("lora", True): "LoRA, checkpointed",
+    }
+    setup = {"what": "sizes", "method": {"name": method}, "optimizer_precision": "float32"}
+    models: dict[str, dict[tuple[str, bool], str]] = {}
+    for entry in json.loads((RESULTS / "bench.json").read_text(encoding="utf-8")).values():
+        if isinstance(entry, dict) and all(entry.get(key) == value for key, value in setup.items()):
+            for row in entry["rows"]:
+                models.setdefault(row["model"], {})[row["tune"], row["checkpoint_activations"]] = row.get("error") or (
+                    f"{row['peak_memory_gib']:.1f} ({row['estimated_gib']:.1f}) GiB, {row['seconds_ms']:.0f} ms"
+                )
+    rows = ([model, *(cells[way] for way in ways)] for model, cells in models.items())
+    return markdown(["model", *ways.values()], rows)
+
+
 def main_means(evaluation: Evaluation) -> str:
     """The main tables, in short."""
     return best_in_bold(main_rows(evaluation))
@@ -232,6 +252,8 @@ def tables() -> dict[str, Callable[[], str]]:
         "main-validated": validated,
         "main-validated-leads": leads,
         "own-folders": own_folders,
+        "sizes": lambda: sizes("tasso"),
+        "sizes-both": lambda: sizes("tasso-both"),
         "nano-zips": lambda: zero_shot("zips"),
         "nano-drawn": lambda: zero_shot("drawn"),
         "atlas-single": single,

@@ -37,6 +37,7 @@ SAVINGS: list[dict[str, Any]] = [
     {"tune": "last:1"},
     {"tune": "norms"},
     {"precision": "float32", "teacher_precision": "bfloat16"},
+    {"optimizer_precision": "bfloat16"},
     {"checkpoint_activations": True},
     {"tune": "lora", "checkpoint_activations": True},
 ]
@@ -165,13 +166,13 @@ def test_groups_that_rest_have_recordings_of_their_own(on_gpu: dict[str, Any], o
     assert curves[0] == curves[1]
 
 
-@pytest.mark.parametrize("tune", ["full", "lora"])
-def test_resumed_run_goes_on_nearly_the_same(on_gpu: dict[str, Any], tune: str) -> None:
-    whole = losses(learner_for(on_gpu, tune=tune).begin(0))
-    part = learner_for(on_gpu, tune=tune).begin(0)
+@pytest.mark.parametrize("more", [{}, {"tune": "lora"}, {"optimizer_precision": "bfloat16"}], ids=str)
+def test_resumed_run_goes_on_nearly_the_same(on_gpu: dict[str, Any], more: dict[str, Any]) -> None:
+    whole = losses(learner_for(on_gpu, **more).begin(0))
+    part = learner_for(on_gpu, **more).begin(0)
     losses(part, 6)
     state = {key: tensor.detach().clone().cpu() for key, tensor in part.state_dict().items()}
-    again = learner_for(on_gpu, tune=tune).begin(0)
+    again = learner_for(on_gpu, **more).begin(0)
     again.load_state_dict(state, "state")
     for resumed, expected in zip(losses(again, 6), whole[6:], strict=True):
         assert resumed == pytest.approx(expected, rel=1e-3)

@@ -41,8 +41,9 @@ def test_a_replay_does_what_the_steps_do(quick: dict[str, Any], name: str) -> No
     assert replayed == eager, "to the last bit"
 
 
-def test_low_rank_updates_are_replayed(quick: dict[str, Any]) -> None:
-    eager, replayed = curves(quick, {**options_for("tasso"), "optimise": "alternate"}, 0, steps=12, tune="lora")
+@pytest.mark.parametrize("more", [{"tune": "lora"}, {"optimizer_precision": "bfloat16"}], ids=str)
+def test_other_updates_are_replayed(quick: dict[str, Any], more: dict[str, Any]) -> None:
+    eager, replayed = curves(quick, {**options_for("tasso"), "optimise": "alternate"}, 0, steps=12, **more)
     assert replayed == eager
 
 

@@ -73,7 +73,11 @@ def torchrun(script: Path, *args: str, processes: int = 2) -> subprocess.Complet
 def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     common = {**quick, "steps": STEPS, "lr": 1e-4}
     every = {name: {**common, "method": options_for(name), "out": str(folder / name)} for name in names}
-    return {**every, "lora": {**every["zscl"], "tune": "lora", "out": str(folder / "lora")}}
+    others = {
+        "lora": {**every["zscl"], "tune": "lora", "out": str(folder / "lora")},
+        "rounded": {**every["tasso"], "optimizer_precision": "bfloat16", "out": str(folder / "rounded")},
+    }
+    return every | others
 
 
 def single_process(options: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def test_processes_stop_together_after_the_last_step(quick: dict[str, Any], tmp_
         "advance = Training.advance\n"
         "def advance_and_ask(self):\n"
         "    terms = advance(self)\n"
-        "    if self.step == self.plan.steps and self.clip.distributed.rank == 1:\n"
+        "    if self.step == self.steps and self.clip.distributed.rank == 1:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return terms\n"
         "Training.advance = advance_and_ask\n"

@@ -63,6 +63,7 @@ def test_more_takes_more_and_savings_save(quick: dict[str, Any]) -> None:
     if cpu_has_bfloat16():
         assert needed(quick, teacher_precision="bfloat16").held < usual.held
     assert needed(quick, optimizer="sgd").trained < usual.trained
+    assert needed(quick, optimizer_precision="bfloat16").trained == usual.trained * 2 // 3, "gradients stay as they are"
     assert needed(quick, method=options_for("finetune")).total < usual.total, "no teacher, no reference images"
     both = needed(quick, method=options_for("tasso-both"))
     assert both.activations > usual.activations

@@ -15,18 +15,19 @@ from tasso.errors import ConfigError, RunError, TassoError
 from tasso.training import engine
 from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.learner import learn
-from tasso.training.optimizers import OPTIMIZERS, build_optimizers
+from tasso.training.optimizers import OPTIMIZERS, RoundedAdamW, build_optimizers, random_bits, rounded
 from tasso.training.resolve import resolve
 
 # Rates at which the tiny model learns; SGD's gradients are not normalised.
 RATES = {"adamw": 1e-3, "sgd": 3e-2, "muon": 1e-3}
 
 
-@pytest.fixture(params=sorted(OPTIMIZERS))
+@pytest.fixture(params=[*((name, "float32") for name in sorted(OPTIMIZERS)), ("adamw", "bfloat16")], ids=str)
 def options(request: pytest.FixtureRequest, quick: dict[str, Any]) -> dict[str, Any]:
-    if request.param == "muon" and not (hasattr(torch.optim, "Muon") and cpu_has_bfloat16()):
+    name, precision = request.param
+    if name == "muon" and not (hasattr(torch.optim, "Muon") and cpu_has_bfloat16()):
         pytest.skip("torch.optim.Muon cannot run here")
-    return {**quick, "optimizer": request.param, "lr": RATES[request.param]}
+    return {**quick, "optimizer": name, "optimizer_precision": precision, "lr": RATES[name]}
 
 
 def test_the_loss_falls(options: dict[str, Any]) -> None:
@@ -56,9 +57,10 @@ def test_a_stopped_task_goes_on_with_the_same_bits(options: dict[str, Any]) -> N
 
 def test_a_run_is_finished_and_pinned(options: dict[str, Any]) -> None:
     assert learn(from_dict(options))["finished"]
-    other = next(name for name in OPTIMIZERS if name != options["optimizer"])
-    with pytest.raises(RunError, match=f"optimizer = '{options['optimizer']}', not '{other}'"):
-        learn(from_dict({**options, "optimizer": other}))
+    key = "optimizer" if options["optimizer"] != "adamw" else "optimizer_precision"
+    other = "adamw" if key == "optimizer" else next(p for p in ("float32", "bfloat16") if p != options[key])
+    with pytest.raises(RunError, match=f"{key} = '{options[key]}', not '{other}'"):
+        learn(from_dict({**options, key: other}))
 
 
 def moments(state: dict[str, Tensor]) -> str:
@@ -135,3 +137,66 @@ def test_muon_is_refused_where_bfloat16_fails(quick: dict[str, Any], monkeypatch
         resolve(from_dict({**quick, "optimizer": "muon"}))
     with pytest.raises(ConfigError, match="optimizer: expected one of adamw, sgd, muon, not 'adam'"):
         from_dict({**quick, "optimizer": "adam"})
+
+
+# -- moments in bfloat16 ---------------------------------------------------------------------------------------
+
+
+def test_numbers_are_rounded_to_a_neighbour_and_right_on_average() -> None:
+    """Over 4,000 steps, whatever the sign and the size."""
+    values = torch.randn(64) * torch.logspace(-30, 5, 64)
+    draws = torch.stack([rounded(values, random_bits(values, torch.tensor(step), 1)) for step in range(4000)])
+    assert torch.equal(draws, draws.bfloat16().float()), "what bfloat16 can hold"
+    ulp = 2.0 ** (values.abs().log2().floor() - 7)
+    assert float(((draws - values).abs() / ulp).max()) < 1
+    assert float(((draws.mean(0) - values).abs() / ulp).max()) < 5 * 0.5 / 4000**0.5, "five standard errors"
+    exact = values.bfloat16().float()
+    assert torch.equal(rounded(exact, random_bits(exact, torch.tensor(9), 1)), exact)
+
+
+def test_random_bits_are_even_and_differ_between_steps_places_and_parameters() -> None:
+    like = torch.zeros(100, 50)
+    draws = [random_bits(like, torch.tensor(step), number) for step in range(1, 5) for number in range(1, 5)]
+    bits = torch.stack([(draw >> place) & 1 for draw in draws for place in range(32)]).view(16, 32, -1).double()
+    assert float((bits.mean(-1) - 0.5).abs().max()) < 5 * 0.5 / 5000**0.5
+    signs = (2 * bits - 1).transpose(0, 1)  # per bit: draws × places
+    between = torch.einsum("bip,bjp->bij", signs, signs) / 5000
+    assert float((between - torch.eye(16)).abs().max()) < 5.5 / 5000**0.5, "no two draws go together"
+    assert float((signs[..., 1:] * signs[..., :-1]).mean(-1).abs().max()) < 5.5 / 5000**0.5, "nor neighbours"
+
+
+def test_moments_decay() -> None:
+    """As they would in float32; rounded to the nearest, the second moment would stay as it is."""
+    w = torch.nn.Parameter(torch.zeros(10_000))
+    (optimizer,) = build_optimizers(
+        "adamw", [{"params": [w], "lr": 0.1, "weight_decay": 0.0}], (0.9, 0.999), False, "bfloat16"
+    )
+    for step in range(400):
+        w.grad = torch.full_like(w, float(step == 0))
+        optimizer.step()
+    state = optimizer.state[w]
+    assert {state[key].dtype for key in ("exp_avg", "exp_avg_sq")} == {torch.bfloat16}
+    assert float(state["exp_avg_sq"].double().mean()) == pytest.approx(1e-3 * 0.999**399, rel=0.01)
+    stays = torch.tensor(1e-3, dtype=torch.bfloat16)
+    assert torch.equal((0.999 * stays.float()).bfloat16(), stays)
+
+
+def test_steps_are_nearly_those_of_adamw() -> None:
+    torch.manual_seed(0)
+    start, gradients = torch.randn(50, 20), torch.randn(30, 50, 20)
+    ends = []
+    for precision in ("float32", "bfloat16"):
+        w = torch.nn.Parameter(start.clone())
+        group = {"params": [w], "lr": 0.01, "weight_decay": 0.1}
+        (optimizer,) = build_optimizers("adamw", [group], (0.9, 0.99), False, precision)
+        for gradient in gradients:
+            w.grad = gradient.clone()
+            optimizer.step()
+        ends.append(w.detach() - start)
+    assert float((ends[1] - ends[0]).norm() / ends[0].norm()) < 0.02
+    assert isinstance(optimizer, RoundedAdamW)
+
+
+def test_only_adamw_has_moments_in_bfloat16(quick: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="optimizer_precision: needs --optimizer adamw, not 'bfloat16'"):
+        from_dict({**quick, "optimizer": "sgd", "optimizer_precision": "bfloat16"})

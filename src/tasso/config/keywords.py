@@ -65,6 +65,7 @@ class RunOptions(TypedDict, total=False):
     device: str
     precision: Literal["auto", "float32", "bfloat16"]
     teacher_precision: Literal["auto", "bfloat16"]
+    optimizer_precision: Literal["float32", "bfloat16"]
     compile: Literal["auto", "on", "off"]
     cuda_graphs: bool
     checkpoint_activations: bool

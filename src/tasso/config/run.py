@@ -239,6 +239,10 @@ class RunConfig:
         "precision of the models that teach; auto: that of the run, so that teacher and student agree at first",
         "auto", scope="machine", commands=f"{RUNS} bench",
     )
+    optimizer_precision: Literal["float32", "bfloat16"] = option(
+        "how the moments of adamw are kept; bfloat16: half the memory, rounded at random so that their means are right",
+        "float32", scope="machine", commands=f"{RUNS} bench",
+    )
     compile: Literal["auto", "on", "off"] = option(
         "compile the encoders; auto: on CUDA where a large model trains long enough to make up for the minute it takes",
         "auto", scope="machine", commands=f"{RUNS} bench",
@@ -298,6 +302,8 @@ class RunConfig:
         require(self, "tune", known, "must be full, lora, norms or last:N")
         for key in self.lora_settings:
             require(self, key, self.tune == "lora", "needs --tune lora")
+        rounds = self.optimizer_precision == "float32" or self.optimizer == "adamw"
+        require(self, "optimizer_precision", rounds, "needs --optimizer adamw")
         for key in ("batch_size", "reference_batch_size"):
             divides = getattr(self, key) % self.accumulate == 0
             require(self, key, divides, f"must be a multiple of accumulate ({self.accumulate})")

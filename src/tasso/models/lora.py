@@ -31,8 +31,8 @@ class LowRank:
     """Fresh factors of weights, which get gradients, until `close`. Without weights it does nothing."""
 
     def __init__(self, weights: Mapping[str, nn.Parameter], rank: int, alpha: float) -> None:
-        self.weights, self.rank, self.scale = dict(weights), rank, alpha / rank
-        self.factors = {weight: self._draw(name, weight) for name, weight in weights.items()}
+        self.scale = alpha / rank
+        self.factors = {weight: _draw(name, weight, rank) for name, weight in weights.items()}
         self._hooks = [_hooked(weight, partial(_project, found, self.scale)) for weight, found in self.factors.items()]
 
     def trained(self, named: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
@@ -44,15 +44,6 @@ class LowRank:
             for part, (A, B) in enumerate(self.factors.get(parameter, ())):
                 trained |= {f"{name}.{part}.A": A, f"{name}.{part}.B": B}
         return trained
-
-    def _draw(self, name: str, weight: nn.Parameter) -> list[Factors]:
-        """A random, B zero. Drawn on the CPU, so that a seed means the same on every device."""
-        return [self._factors(matrix) for matrix in _matrices(weight, 3 if name.endswith(PACKED) else 1)]
-
-    def _factors(self, matrix: Tensor) -> Factors:
-        rows, columns = matrix.shape
-        A = torch.empty(self.rank, columns, dtype=matrix.dtype).uniform_(-(columns**-0.5), columns**-0.5)
-        return Factors(nn.Parameter(A.to(matrix.device)), nn.Parameter(matrix.new_zeros(rows, self.rank)))
 
     @contextlib.contextmanager
     def updating(self) -> Iterator[None]:
@@ -68,7 +59,17 @@ class LowRank:
         """Leave the weights as they are, as plain weights."""
         for hook in self._hooks:
             hook.remove()
-        self.weights, self.factors = {}, {}
+        self.factors = {}
+
+
+def _draw(name: str, weight: nn.Parameter, rank: int) -> list[Factors]:
+    """A random, B zero. Drawn on the CPU, so that a seed means the same on every device."""
+    drawn = []
+    for matrix in _matrices(weight, 3 if name.endswith(PACKED) else 1):
+        rows, columns = matrix.shape
+        A = torch.empty(rank, columns, dtype=matrix.dtype).uniform_(-(columns**-0.5), columns**-0.5)
+        drawn.append(Factors(nn.Parameter(A.to(matrix.device)), nn.Parameter(matrix.new_zeros(rows, rank))))
+    return drawn
 
 
 def _matrices(weight: nn.Parameter, count: int) -> tuple[Tensor, ...]:

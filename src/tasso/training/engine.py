@@ -8,13 +8,12 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-from tasso.config import OptimizerName, StepRule
+from tasso.config import OptimizerName, RunConfig, StepRule, unwrap
 from tasso.data.images import Stream
 from tasso.errors import ConfigError, RunError
 from tasso.methods import Batch, Method
@@ -33,23 +32,6 @@ from tasso.training.optimizers import (
 MODEL, FACTORS, OPTIMIZER = "model/", "lora/", "optimizer/"  # prefixes of tensors in a resume state
 CAPTURE_DEVICES = ("cuda",)
 ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How one task is optimised."""
-
-    steps: int
-    lr: float
-    weight_decay: float
-    betas: tuple[float, float] = (0.9, 0.999)
-    warmup: int = 0
-    accumulate: int = 1
-    cuda_graphs: bool = True
-    optimizer: OptimizerName = "adamw"
-    lora_rank: int = 16
-    lora_alpha: float = 16.0
-    lora_lr_factor: float = 10.0
 
 
 def planned_steps(rule: StepRule, images: int, batch_size: int) -> int:
@@ -119,43 +101,55 @@ def peak_memory_gib(device: torch.device) -> dict[str, float]:
 class Training:
     """One task being trained, step by step. `method.begin_task` has been called."""
 
-    def __init__(self, clip: Clip, method: Method, streams: Mapping[str, Stream], plan: Plan) -> None:
-        """`streams`: the task's own images under "task", and those that the method requests under their names."""
-        self.clip, self.method, self.streams, self.plan = clip, method, dict(streams), plan
-        self.step = 0
+    def __init__(
+        self, clip: Clip, method: Method, streams: Mapping[str, Stream], config: RunConfig, steps: int
+    ) -> None:
+        """
+        Args:
+            streams: the task's own images under "task", and those that the method requests under their names.
+            config: resolved.
+            steps: of this task.
+        """
+        self.clip, self.method, self.streams, self.config = clip, method, dict(streams), config
+        self.step, self.steps = 0, steps
         if method.state is not None:
             method.state.to(clip.device)
         clip.model.requires_grad_(False)
         tuned = clip.tuned_parameters(method.towers)
-        self.low_rank = LowRank(tuned if clip.tune == "lora" else {}, plan.lora_rank, plan.lora_alpha)
+        factored = tuned if clip.tune == "lora" else {}
+        self.low_rank = LowRank(factored, config.lora_rank, config.lora_alpha)
+        self.factors = self.low_rank.trained(factored)
         frozen = set(clip.parameters_of(method.towers).values()) - set(tuned.values())
         self.groups = []
         for group in method.groups():
             if named := {name: p for name, p in group.parameters.items() if p not in frozen}:
                 low_rank = any(p in self.low_rank.factors for p in named.values())
-                lr_factor = group.lr_factor * (plan.lora_lr_factor if low_rank else 1)
+                lr_factor = group.lr_factor * (config.lora_lr_factor if low_rank else 1)
                 trained = self.low_rank.trained(named)
                 self.groups.append(dataclasses.replace(group, parameters=trained, lr_factor=lr_factor))
         self.trained = [p for group in self.groups for p in group.parameters.values()]
         for parameter in self.trained:
             parameter.requires_grad_(True)
         clip.visual.train()
+        allowed = config.cuda_graphs and method.cuda_graphs and config.optimizer in CAPTURABLE
         # Checkpointed blocks keep the random state, which cannot be read while a step is captured.
-        allowed = plan.cuda_graphs and method.cuda_graphs and plan.optimizer in CAPTURABLE and not clip.checkpointing
-        captures = allowed and clip.device.type in CAPTURE_DEVICES and clip.distributed.world_size == 1
+        possible = clip.device.type in CAPTURE_DEVICES and clip.distributed.world_size == 1 and not clip.checkpointing
+        captures = allowed and possible
         self.captured: CapturedStep | None = CapturedStep(self._compute) if captures else None
         settings = []
         for group in self.groups:
-            peak = group.lr_factor * (plan.lr if group.lr is None else group.lr)
+            peak = group.lr_factor * (float(config.lr) if group.lr is None else group.lr)
             settings.append({
                 "params": list(group.parameters.values()),
                 "name": group.name,
                 "peak_lr": peak,
                 # A captured step reads its learning rates from where they were: they are tensors then.
                 "lr": torch.tensor(peak, device=clip.device) if captures else peak,
-                "weight_decay": plan.weight_decay if group.weight_decay is None else group.weight_decay,
+                "weight_decay": unwrap(config.weight_decay) if group.weight_decay is None else group.weight_decay,
             })  # fmt: skip
-        self.optimizers = build_optimizers(plan.optimizer, settings, plan.betas, capturable=captures)
+        self.optimizers = build_optimizers(
+            config.optimizer, settings, config.betas, captures, config.optimizer_precision
+        )
 
     @property
     def trainable_parameters(self) -> int:
@@ -188,11 +182,11 @@ class Training:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
-        for chunk in range(self.plan.accumulate):
-            terms = self.method.loss(batch.chunk(chunk, self.plan.accumulate))
-            (torch.stack(list(terms.values())).sum() / self.plan.accumulate).backward()  # type: ignore[no-untyped-call]
+        for chunk in range(self.config.accumulate):
+            terms = self.method.loss(batch.chunk(chunk, self.config.accumulate))
+            (torch.stack(list(terms.values())).sum() / self.config.accumulate).backward()  # type: ignore[no-untyped-call]
             for name, term in terms.items():
-                totals[name] = totals.get(name, 0) + term.detach() / self.plan.accumulate
+                totals[name] = totals.get(name, 0) + term.detach() / self.config.accumulate
         gradients = [p.grad for group in self.groups for p in group.parameters.values() if p.grad is not None]
         self.clip.distributed.all_reduce_mean(gradients)
         for group in self.groups:
@@ -220,7 +214,7 @@ class Training:
 
         A group that the method lets rest in a step of the warm-up rests.
         """
-        warmup, total = self.plan.warmup, self.plan.steps
+        warmup, total = self.config.warmup, self.steps
         if self.step >= warmup:
             return self.method.lr_factors(self.step - warmup, total - warmup)
         rise = (self.step + 1) / warmup
@@ -278,8 +272,8 @@ class Training:
                 expected |= {f"{prefix}{key}": tensor for key, tensor in accumulated[parameter].items()}
         check_tensors({name: t for name, t in state.items() if name != "random/cuda"}, expected, where, ADVICE)
         check_finite({name: tensor for name, tensor in state.items() if not name.startswith(MODEL)}, where)
-        if not 0 <= int(state["step"]) <= self.plan.steps:
-            raise RunError(f"{where}: step {int(state['step'])} is not one of 0 … {self.plan.steps}; {ADVICE}")
+        if not 0 <= int(state["step"]) <= self.steps:
+            raise RunError(f"{where}: step {int(state['step'])} is not one of 0 … {self.steps}; {ADVICE}")
 
     def _model_and_method(self) -> dict[str, Tensor]:
         model = {f"{MODEL}{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}
@@ -287,7 +281,7 @@ class Training:
 
     def _factors(self) -> dict[str, Tensor]:
         """Those of LoRA; without it there are none."""
-        return {f"{FACTORS}{name}": p.detach() for name, p in self.low_rank.trained(self.low_rank.weights).items()}
+        return {f"{FACTORS}{name}": p.detach() for name, p in self.factors.items()}
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Trainable parameters, each with the prefix of its optimiser state."""

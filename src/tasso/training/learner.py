@@ -24,7 +24,7 @@ from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
 from tasso.progress import progress
 from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
-from tasso.training.engine import Plan, Training, choose_device, choose_precision, planned_steps
+from tasso.training.engine import Training, choose_device, choose_precision, planned_steps
 from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
 from tasso.training.memory import tell_memory
@@ -246,7 +246,7 @@ class Learner:
             if index >= evaluated and not self._parent_checkpoint_missing(results, index)
         ]
         learned = [task.name for index, task in remaining if self.folder.has_checkpoint(index, task.name)]
-        steps = [f"{task.name} {self._plan(task).steps}" for _, task in remaining if task.name not in learned]
+        steps = [f"{task.name} {self._steps(task)}" for _, task in remaining if task.name not in learned]
         if steps:
             plan = f"{self.config.label}, {self.clip.spec} on {self.device}; steps: {', '.join(steps)}"
             log.info("%s%s", plan, f"; learned already, evaluated again: {', '.join(learned)}" if learned else "")
@@ -295,9 +295,9 @@ class Learner:
             restore_checkpoint(self.clip, self.method, self.folder, index - 1, self.sequence.tasks[index - 1].name)
         torch.manual_seed(self.config.seed * 1000 + index)
         self.data.cache.begin_phase()
-        plan, train = self._plan(task), self.data.pixels(task.train, f"{task.name} train")
+        steps, train = self._steps(task), self.data.pixels(task.train, f"{task.name} train")
         info = TaskInfo(
-            index, task.name, task.class_names, task.train_prompts(self.templates), self.config.seed, plan.steps,
+            index, task.name, task.class_names, task.train_prompts(self.templates), self.config.seed, steps,
             train, self.data.pixels, self.sequence.tasks[: index + 1],
         )  # fmt: skip
         self.method.begin_task(info)
@@ -306,7 +306,7 @@ class Learner:
         )
         # Seed again: creating images may have used random numbers, and a resumed run does not create them again.
         torch.manual_seed(self.config.seed * 1000 + index)
-        training = Training(self.clip, self.method, streams, plan)
+        training = Training(self.clip, self.method, streams, self.config, steps)
         trained = {name: p for group in training.groups for name, p in group.parameters.items()}
         self.distributed.check_equal(trained, f"task {task.name!r}")
         return training
@@ -322,17 +322,14 @@ class Learner:
             state_metadata={"index": index, "task": task, "method": self.method.name, "data": data},
         )  # fmt: skip
 
-    def _plan(self, task: Task) -> Plan:
-        c = self.config
-        steps = c.steps or planned_steps(unwrap(c.step_rule), len(task.train), c.batch_size)
-        return Plan(
-            steps, float(c.lr), unwrap(c.weight_decay), c.betas, c.warmup, c.accumulate, c.cuda_graphs, c.optimizer,
-            c.lora_rank, c.lora_alpha, c.lora_lr_factor,
-        )  # fmt: skip
+    def _steps(self, task: Task) -> int:
+        """Optimiser steps of a task."""
+        config = self.config
+        return config.steps or planned_steps(unwrap(config.step_rule), len(task.train), config.batch_size)
 
     def _steps_before(self, index: int) -> int:
         """Optimiser steps of all tasks before this one."""
-        return sum(self._plan(task).steps for task in self.sequence.tasks[:index])
+        return sum(self._steps(task) for task in self.sequence.tasks[:index])
 
     # -- evaluation -----------------------------------------------------------------------------------------
 

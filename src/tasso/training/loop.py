@@ -72,7 +72,7 @@ class TaskLoop:
 
     def run(self, stop: threading.Event) -> None:
         """Train up to the last step. If `stop` is set before, save a resume state and raise `Stopped`."""
-        training, steps, device = self.training, self.training.plan.steps, self.training.clip.device
+        training, steps, device = self.training, self.training.steps, self.training.clip.device
         first_step = last_read = training.step
         seconds_before = self.seconds
         started = read_at = saved_at = time.perf_counter()
@@ -130,7 +130,7 @@ class TaskLoop:
 
     def measurements(self) -> dict[str, Any]:
         """Entries of `per_task` in results.json after the last step."""
-        steps, seconds = self.training.plan.steps, max(self.seconds, 1e-9)
+        steps, seconds = self.training.steps, max(self.seconds, 1e-9)
         return {
             "index": self.index,
             "steps": steps,

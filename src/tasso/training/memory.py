@@ -50,8 +50,8 @@ class Memory:
 
 def memory_needed(training: Training) -> Memory:
     """What the steps of a task need, without the images kept in memory. Methods' own modules are not counted."""
-    clip, method, plan = training.clip, training.method, training.plan
-    size, images = clip.preprocess.size, training.images_per_step // plan.accumulate // clip.distributed.world_size
+    clip, method, config = training.clip, training.method, training.config
+    size, images = clip.preprocess.size, training.images_per_step // config.accumulate // clip.distributed.world_size
     pixels = torch.zeros(2, 3, size, size, device=clip.device)
     kept = _kept(clip, True, lambda n: encode(embed_images, clip.visual, pixels[:n], clip.precision), images)
     for texts in method.trained_texts({name: stream.batch_size for name, stream in training.streams.items()}):
@@ -59,9 +59,10 @@ def memory_needed(training: Training) -> Memory:
     teachers = method.teacher_size(clip)
     copies = method.cost(clip).training - teachers
     of_a_teacher = (clip.teacher_precision or clip.precision).itemsize
+    of_state = 2 if config.optimizer_precision == "bfloat16" else 4
     return Memory(
         held=4 * (numel(clip.model.parameters()) + copies) + of_a_teacher * teachers,
-        trained=4 * training.trainable_parameters * (1 + STATE[plan.optimizer]),
+        trained=training.trainable_parameters * (4 + STATE[config.optimizer] * of_state),
         activations=kept,
     )
 

@@ -1,4 +1,4 @@
-"""The optimisers: a small table by name, and what they accumulate per parameter."""
+"""The optimisers: a small table by name, AdamW with moments in bfloat16, and what they accumulate per parameter."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ CAPTURABLE: tuple[OptimizerName, ...] = ("adamw", "sgd")  # take learning rates 
 
 
 def build_optimizers(
-    name: OptimizerName, groups: ParamGroups, betas: tuple[float, float], capturable: bool = False
+    name: OptimizerName,
+    groups: ParamGroups,
+    betas: tuple[float, float],
+    capturable: bool = False,
+    precision: str = "float32",
 ) -> list[Optimizer]:
     """Optimisers of parameter groups; each group has its `lr` and `weight_decay`.
 
     Args:
         betas: those of AdamW; the first is also the momentum of SGD.
         capturable: whether steps are captured as CUDA graphs.
+        precision: bfloat16: of AdamW only.
     """
+    if precision == "bfloat16":
+        return [RoundedAdamW(groups, betas)]
     return OPTIMIZERS[name](groups, betas, capturable)
 
 
@@ -52,6 +59,57 @@ OPTIMIZERS: dict[OptimizerName, Callable[[ParamGroups, tuple[float, float], bool
     "sgd": _sgd,
     "muon": _muon,
 }
+
+
+class RoundedAdamW(Optimizer):
+    """AdamW whose moments are kept in bfloat16, in half the memory, and rounded at random with the right mean.
+
+    Rounded to the nearest number, a second moment v would never fall: 0.999 v is nearer to v than to the number below.
+    The random bits follow from the parameter, the place in it and its step, so that runs which are resumed, captured or
+    spread over processes have the same ones.
+    """
+
+    def __init__(self, groups: ParamGroups, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+        super().__init__(groups, {"betas": betas, "eps": 1e-8})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        number = 0
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                number += 1
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group, number)
+
+    def _update(self, parameter: nn.Parameter, gradient: Tensor, group: dict[str, Any], number: int) -> None:
+        state, (beta1, beta2), lr = self.state[parameter], group["betas"], group["lr"]
+        if not isinstance(lr, Tensor):  # in float32 as where a step is captured: the same bits
+            lr = torch.full((), lr, device=parameter.device)
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state |= {key: torch.zeros_like(parameter, dtype=torch.bfloat16) for key in ("exp_avg", "exp_avg_sq")}
+        step = state["step"].add_(1)
+        mean = state["exp_avg"].float().lerp_(gradient, 1 - beta1)
+        square = state["exp_avg_sq"].float().mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        bits = random_bits(parameter, step, number)
+        state["exp_avg"].copy_(rounded(mean, bits))
+        state["exp_avg_sq"].copy_(rounded(square, bits >> 16))
+        scale = square.div_(1 - beta2**step).sqrt_().add_(group["eps"])
+        parameter.mul_(1 - lr * group["weight_decay"]).sub_(mean.div_(scale).mul_(lr / (1 - beta1**step)))
+
+
+def rounded(values: Tensor, bits: Tensor) -> Tensor:
+    """float32 rounded up or down to what bfloat16 can hold; the mean over all of the 16 lowest bits is the value."""
+    return (values.view(torch.int32) + (bits & 0xFFFF) & -0x10000).view(torch.float32)
+
+
+def random_bits(like: Tensor, step: Tensor, number: int) -> Tensor:
+    """Hashes, int32, of this number, this step and the places in a tensor: Wellons' lowbias32 of their sum."""
+    places = torch.arange(like.numel(), dtype=torch.int32, device=like.device).view(like.shape)
+    x = places * 0x1E3779B1 + (step.int() * 0x1B873593 + number) * 0x2545F491
+    x = (x ^ x >> 16 & 0xFFFF) * 0x7FEB352D  # the mask, since negative numbers are shifted with their sign
+    x = (x ^ x >> 15 & 0x1FFFF) * -0x7B935975
+    return x ^ x >> 16 & 0xFFFF
 
 
 def _select(groups: ParamGroups, is_matrix: bool) -> ParamGroups:
@@ -90,7 +148,7 @@ def expected_state(optimizers: Sequence[Optimizer]) -> dict[nn.Parameter, dict[s
             found = optimizer_state([trial], probe)
             for parameter in group["params"]:
                 expected[parameter] = {
-                    key: torch.empty_like(parameter) if value.shape == probe.shape else value
+                    key: torch.empty_like(parameter, dtype=value.dtype) if value.shape == probe.shape else value
                     for key, value in found.items()
                 }
     return expected

@@ -56,6 +56,7 @@ def bench_sizes(
         "batch": [config.batch_size, config.reference_batch_size],
         "classes": classes,
         "precision": str(choose_precision(config.precision, device)).removeprefix("torch."),
+        "optimizer_precision": config.optimizer_precision,
         "lora_rank": config.lora_rank,
         "rows": [],
     }
