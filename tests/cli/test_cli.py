@@ -40,7 +40,7 @@ def test_run_eval_metrics_report(quick: dict[str, Any], capsys: pytest.CaptureFi
     main(["run", *as_words(quick)])
     printed = capsys.readouterr().out
     assert "TASSO" in printed
-    assert "results.json" in printed
+    assert re.search(r"finished in \d+ s; results: \S+results\.json", printed)
     main(["metrics", str(quick["out"])])
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"mtil", "mcil"}

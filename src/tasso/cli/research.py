@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tasso.cli.options import SHOWN_METHOD, add_run_options, given_options, split_commas, split_integers
 from tasso.cli.parser import Parser
 from tasso.errors import ConfigError, RunError
+from tasso.progress import duration
 
 if TYPE_CHECKING:
     from tasso.experiments.plans import Plan
@@ -197,13 +199,14 @@ def demo(args: list[str]) -> None:
     parser.option("--seed", int, "seed of all runs", 1102)
     parser.option("--full", bool, "every method, all domains, the paper's tables", False)
     values = parser.parse(args)
-    summary = None
+    started, summary = time.monotonic(), None
     if values["full"]:
         table, sentence, page, summary = run_full_demo(values["out"], seed=values["seed"])
     else:
         table, sentence, page = run_demo(values["out"], seed=values["seed"])
     print_table(table)
     print(f"\n{sentence}\n\npage: {page}")
+    log.info("finished in %s", duration(time.monotonic() - started, exact=True))
     if summary is not None:
         _end(summary)
 

@@ -14,6 +14,7 @@ from tasso.cli.parser import Parser
 from tasso.config import METHOD_GROUP
 from tasso.errors import ConfigError
 from tasso.files import parse_json
+from tasso.progress import duration
 
 if TYPE_CHECKING:  # importing it takes half a second
     import pandas as pd
@@ -70,7 +71,9 @@ def _print_run(folder: Path) -> None:
     for setting in settings_of(runs):
         print_table(summary_table(runs, setting))
     print(gains(runs))
-    print(f"results: {folder / 'results.json'}")
+    file = folder / "results.json"
+    seconds = parse_json(file.read_text(encoding="utf-8")).get("wall_seconds")  # earlier versions had none
+    print((f"finished in {duration(seconds, exact=True)}; " if seconds else "") + f"results: {file}")
     commands = ("classify {} IMAGE", "extend {} --tasks NAME=PLACE", "serve {}", "report {} --html PAGE")
     log.info("next: %s", ", ".join(f"tasso {command.format(folder)}" for command in commands))
 
