@@ -201,7 +201,7 @@ def test_bad_files_and_folders(folder: Callable[..., Path], tmp_path: Path) -> N
 
 def test_summary_numbers(runs: pd.DataFrame) -> None:
     table = summary_table(runs, "mtil")
-    assert table.title == "MTIL on atlas, nano, order S1"
+    assert table.title == "MTIL on atlas, nano, order S1, 300 steps per task"
     zero_shot, tasso, lwf = (row.cells for row in table.shown().rows)
     names = [column.name for column in table.shown().columns]
     accuracy = names.index("Accuracy")
@@ -253,7 +253,7 @@ def test_runs_that_differ_in_more_than_the_seed_are_kept_apart(folder: Callable[
 
 def test_matrix_table(runs: pd.DataFrame) -> None:
     table = matrix_table(runs[~runs["finished"]], "mtil")
-    assert table.title == "LwF, seed 2: MTIL accuracy on atlas, nano, order S1"
+    assert table.title == "LwF, seed 2: MTIL accuracy on atlas, nano, order S1, 300 steps per task"
     assert [column.name for column in table.columns] == ["After task", *TASKS, "Mean"]
     assert [row.cells[0].text for row in table.rows] == ["Zero-shot", "1. aircraft", "2. textures"]
     assert [cell.text for cell in table.rows[2].cells] == ["2. textures", "59.00", "62.50", "30.75", "50.75"]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.experiments.record import RECORD, Record, read_record
-from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table
+from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table, steps_in_words
 from tasso.report.frame import distances as distances_of
 from tasso.report.looks import parts
 from tasso.report.reader import ReportError
@@ -75,9 +75,10 @@ class Evaluation:
 
     @property
     def where(self) -> str:
-        """Benchmark and model."""
+        """Benchmark with the conditions of its runs, model and steps."""
         setup = self.record.setup
-        return ", ".join(filter(None, [benchmark_name(setup.benchmark, setup.split), self.model]))
+        name = benchmark_name(next(iter(self.frame["benchmark"]), setup.benchmark), setup.split)
+        return ", ".join(filter(None, [name, self.model, steps_in_words(self.frame)]))
 
     def missing(self, plan: str) -> tuple[int, int]:
         """How many runs of a plan's rows are missing, and how many there should be."""
