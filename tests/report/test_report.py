@@ -44,6 +44,7 @@ from tasso.report import (
 from tasso.report.colours import HEAT_LEVELS, contrast, heat_colour, heat_level, ink
 from tasso.report.frame import COLUMNS
 from tasso.report.looks import PLACES, STAND_INS, looks, short_names
+from tasso.report.tables import METRIC_COLUMNS
 
 
 @pytest.fixture
@@ -202,6 +203,9 @@ def test_bad_files_and_folders(folder: Callable[..., Path], tmp_path: Path) -> N
 def test_summary_numbers(runs: pd.DataFrame) -> None:
     table = summary_table(runs, "mtil")
     assert table.title == "MTIL on atlas, nano, order S1, 300 steps per task"
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "evaluation.md").read_text(encoding="utf-8")
+    assert all(f"{metric.meaning} |" in guide for metric in METRIC_COLUMNS), "the docs have the words of the tables"
+    assert all(f"{metric.name}: {metric.meaning}" in table.notes[1] for metric in METRIC_COLUMNS[3:])
     zero_shot, tasso, lwf = (row.cells for row in table.shown().rows)
     names = [column.name for column in table.shown().columns]
     accuracy = names.index("Accuracy")

@@ -195,6 +195,7 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
     rows: list[Row] = []
     tests: list[tuple[str, Paired]] = []
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
+    notes.append("; ".join(f"{metric.name}: {metric.meaning}" for metric in METRIC_COLUMNS[3:]) + ".")
     counts: set[int] = set()
     shown = metric_columns(setting)
     for comparison in comparisons:

@@ -18,6 +18,7 @@ from tasso.report.looks import parts
 from tasso.report.reader import ReportError
 from tasso.report.results import RESULTS_NAME, read_run
 from tasso.report.study import STUDY_ENDINGS, read_study
+from tasso.report.tables import count_of
 
 LEVELS = ("classes", "images")  # of distances: class means, as the paper draws it, and single images
 NO_VALUES = pd.Series(dtype=float, index=pd.MultiIndex.from_arrays([[], []], names=["sequence", "seed"]))
@@ -93,10 +94,10 @@ class Evaluation:
         """Why a claim on this plan is not tested."""
         missing, wanted = self.missing(plan)
         if not wanted:
-            return f"The plan {plan} was not run."
-        if not missing:  # fewer sequences or seeds were asked for than the claim is about
-            return f"The plan {plan} is cut short."
-        return f"{missing} of {wanted} runs of the plan {plan} are missing."
+            return f"the plan {plan} was not run"
+        if not missing:  # of fewer sequences, data sets or steps than the claim is about, or without distances
+            return f"the runs of the plan {plan} lack what the claim is about"
+        return f"{missing} of {count_of(wanted, 'run')} of the plan {plan} missing"
 
     def name_of(self, plan: str, row: str) -> str:
         """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
