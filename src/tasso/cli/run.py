@@ -1,17 +1,15 @@
-"""Commands for one run: run, tune, extend, eval, metrics, methods."""
+"""Commands for one run: run, tune, extend, eval, metrics."""
 
 from __future__ import annotations
 
 import json
 import logging
-from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tasso.cli.options import add_after, add_run_options, given_options, parse_run_config
+from tasso.cli.options import add_after, add_run_options, check_early, given_options, parse_run_config
 from tasso.cli.parser import Parser
-from tasso.config import METHOD_GROUP
 from tasso.errors import ConfigError
 from tasso.files import parse_json
 from tasso.progress import duration
@@ -21,11 +19,10 @@ if TYPE_CHECKING:  # importing it takes half a second
 
 log = logging.getLogger("tasso")
 
-METHOD_FACTS = Path(__file__).with_name("methods.json")  # written by `python tools/options_page.py`
-
 
 def run(args: list[str]) -> None:
     """tasso run"""
+    check_early("tasso run", args)
     from tasso.training.learner import learn
 
     config = parse_run_config("tasso run", args)
@@ -35,6 +32,7 @@ def run(args: list[str]) -> None:
 
 def tune(args: list[str]) -> None:
     """tasso tune"""
+    check_early("tasso tune", args)
     from tasso.experiments.sweep import tune
     from tasso.report import print_table
     from tasso.report.choice import tried_table
@@ -133,34 +131,3 @@ def metrics(args: list[str]) -> None:
     parser = Parser("tasso metrics", "Metrics as JSON.")
     parser.argument("run", Path, 'run folder, results.json, or a file {"zero_shot": […], "matrix": [[…], …]}')
     print(json.dumps(metrics_of_file(parser.parse(args)["run"]), indent=1))
-
-
-def methods(args: list[str]) -> None:
-    """tasso methods"""
-    parser = Parser("tasso methods", "What there is to choose from.")
-    parser.option("--json", bool, "print JSON instead of text", False)
-    as_json = parser.parse(args)["json"]
-    facts_of = _method_facts()
-    if as_json:
-        print(json.dumps(facts_of, indent=1))
-        return
-    for name, facts in facts_of.items():
-        print(f"{name}: {facts['summary']}")
-        for key in ("trains", "teachers", "images", "source", "verified"):
-            print(f"  {key:<9} {facts[key]}")
-        print(f"  {'cost':<9} at {facts['cost']['model']}: {facts['cost']['words']}")
-        shown = facts["defaults"].items()
-        print(f"  {'defaults':<9} " + "; ".join(f"--{key.replace('_', '-')} {text}" for key, text in shown))
-        for key, value in facts["options"].items():
-            print(f"  --method.{key.replace('_', '-'):<24} {value['default']!s:<10} {value['help']}")
-        print()
-
-
-def _method_facts() -> dict[str, dict[str, Any]]:
-    """The facts about each method: written down, because asking the methods takes torch. Other packages' are asked."""
-    if not entry_points(group=METHOD_GROUP):
-        return dict(parse_json(METHOD_FACTS.read_text(encoding="utf-8")))
-    from tasso.methods import method_names
-    from tasso.methods.describe import describe
-
-    return {name: describe(name) for name in method_names()}
