@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import yaml
 from conftest import as_words
 from run_results import results
 from tasso.cli import main, parse_run_config
-from tasso.cli.run import gains
+from tasso.cli.run import gains, tell_load
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.sweep import make_grid
@@ -209,6 +210,22 @@ def test_methods_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(json.loads(capsys.readouterr().out)) == set(METHODS)
     main(["methods"])
     assert "verified" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("load", "told"), [(3.0, False), (9.0, True)])
+def test_a_busy_machine_is_told(
+    load: float, told: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tasso")
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    tell_load("cpu")
+    assert ("busy (load 9, 2 cores)" in caplog.text) == told
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    caplog.clear()
+    tell_load("cpu")
+    assert not caplog.text
 
 
 def test_module_entry_point() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:  # importing it takes half a second
 
 log = logging.getLogger("tasso")
 
+BUSY = 2.0  # processes per core that want to run
+
 
 def run(args: list[str]) -> None:
     """tasso run"""
@@ -26,8 +29,22 @@ def run(args: list[str]) -> None:
     from tasso.training.learner import learn
 
     config = parse_run_config("tasso run", args)
+    tell_load(config.device)
     learn(config)
     _print_run(config.out)
+
+
+def tell_load(device: str) -> None:
+    """Say what may help where a run on a CPU begins while other processes keep the cores busy."""
+    from tasso.training.engine import choose_device
+
+    if choose_device(device).type == "cpu" and "OMP_NUM_THREADS" not in os.environ and hasattr(os, "getloadavg"):
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if load > BUSY * cores:
+            log.info(
+                "this machine is busy (load %.0f, %d cores), so threads wait for each other: "
+                "OMP_NUM_THREADS=1 before the command may be faster", load, cores,
+            )  # fmt: skip
 
 
 def tune(args: list[str]) -> None:
