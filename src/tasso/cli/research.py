@@ -216,7 +216,7 @@ def demo(args: list[str]) -> None:
         table, sentence, page = run_demo(out, seed, given)
     print_table(table)
     print(f"\n{sentence}\n\npage: {page}")
-    log.info("finished in %s", duration(time.monotonic() - started, exact=True))
+    log.info("finished in %s; results in %s", duration(time.monotonic() - started, exact=True), out)
     if summary is not None:
         _end(summary)
 
