@@ -22,6 +22,7 @@ from tasso.errors import ConfigError
 from tasso.experiments.sweep import make_grid
 from tasso.methods import build_method
 from tasso.report import read_run
+from tasso.report.tables import Column, Table
 
 ROOT = Path(__file__).parents[2]
 
@@ -226,6 +227,15 @@ def test_a_busy_machine_is_told(
     caplog.clear()
     tell_load("cpu")
     assert not caplog.text
+
+
+def test_the_demo_says_how_long_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = Table("A table", (Column("Method", numeric=False),), ())
+    monkeypatch.setattr("tasso.cli.demo.run_demo", lambda out, seed, given: (table, "", out / "report.html"))
+    main(["demo", "--out", str(tmp_path)])
+    assert f"finished in 0 s; results in {tmp_path}" in caplog.text
 
 
 def test_module_entry_point() -> None:
