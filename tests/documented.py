@@ -83,7 +83,7 @@ NOT_RUN: dict[str, tuple[str, bool]] = {
     "tasso data (prepare|check) .*mtil-11": ("torchvision's data sets; tests/data/test_field.py has replicas", False),
     "pip install": ("needs the package index; continuous integration installs", False),
     "tasso sweep .* --engine (ray|slurm)": ("a cluster; tests/experiments/test_sweep.py starts both engines", True),
-    "tasso demo --full": ("hours on a CPU; tests/cli/test_demo.py runs it with fewer steps and tasks", False),
+    "tasso demo --full": ("hours on a CPU; tests/cli/test_demo.py runs it with fewer steps and tasks", True),
     "tasso bench (step|--check)": ("a larger model; tests/experiments/test_bench.py runs its parts", False),
 }
 

@@ -22,3 +22,4 @@ def test_lines_say_how_long_it_will_take(caplog: pytest.LogCaptureFixture, monke
 
 def test_durations_read_well() -> None:
     assert [duration(s) for s in (20, 89, 600, 3599, 7500)] == ["20 s", "89 s", "10 min", "1 h 00 min", "2 h 05 min"]
+    assert [duration(s, exact=True) for s in (20, 251, 7500)] == ["20 s", "4 min 11 s", "2 h 05 min"]

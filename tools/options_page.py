@@ -9,8 +9,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from tasso.cli.methods import METHOD_FACTS
 from tasso.cli.options import shown_default, unset_default
-from tasso.cli.run import METHOD_FACTS
 from tasso.config import DEFAULT_METHOD, OWN_TASKS_METHOD, SCOPES, RunConfig, alternatives, choices_of, options_of
 from tasso.methods import METHODS
 from tasso.methods.defaults import shown_defaults

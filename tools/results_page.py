@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,7 +24,7 @@ import pandas as pd
 from tasso.experiments.plans import BOTH_TOWERS, PLANS, SEQUENCES
 from tasso.report.figures.write import save_figures, task_curves
 from tasso.report.formats import to_markdown
-from tasso.report.frame import SETTINGS, Setting, accuracies, compare, metrics, run_table
+from tasso.report.frame import SETTINGS, Setting, accuracies, by_tasks, compare, metrics, run_table
 from tasso.report.looks import looks
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
@@ -59,7 +60,8 @@ def runs(name: str) -> str:
     """The paper's three metrics in both settings, mean ± std over seeds, by accuracy."""
     frame = read(name)
     ranked = metrics(frame, "mtil")["accuracy"].sort_values(kind="stable").index
-    return to_markdown(combined_table(pd.concat([frame[frame["run"] == run] for run in ranked])))
+    table = combined_table(pd.concat([frame[frame["run"] == run] for run in ranked]))
+    return to_markdown(replace(table, title=by_tasks(compare(frame))[0].name))  # the text above says how it was made
 
 
 def zero_shot(part: str) -> str:

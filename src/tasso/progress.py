@@ -57,9 +57,11 @@ def _lines(description: str, total: int, done: int) -> Iterator[Advance]:
     yield advance
 
 
-def duration(seconds: float) -> str:
-    """`2 h 05 min`, or `3 min`, or `20 s`."""
+def duration(seconds: float, exact: bool = False) -> str:
+    """`2 h 05 min`, or `3 min` (exact: `3 min 11 s`), or `20 s`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
+    if exact and seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

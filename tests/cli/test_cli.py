@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,12 +16,13 @@ import yaml
 from conftest import as_words
 from run_results import results
 from tasso.cli import main, parse_run_config
-from tasso.cli.run import gains
+from tasso.cli.run import gains, tell_load
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.sweep import make_grid
 from tasso.methods import build_method
 from tasso.report import read_run
+from tasso.report.tables import Column, Table
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +42,7 @@ def test_run_eval_metrics_report(quick: dict[str, Any], capsys: pytest.CaptureFi
     main(["run", *as_words(quick)])
     printed = capsys.readouterr().out
     assert "TASSO" in printed
-    assert "results.json" in printed
+    assert re.search(r"finished in \d+ s; results: \S+results\.json", printed)
     main(["metrics", str(quick["out"])])
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"mtil", "mcil"}
@@ -209,6 +211,31 @@ def test_methods_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(json.loads(capsys.readouterr().out)) == set(METHODS)
     main(["methods"])
     assert "verified" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("load", "told"), [(3.0, False), (9.0, True)])
+def test_a_busy_machine_is_told(
+    load: float, told: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tasso")
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    tell_load("cpu")
+    assert ("busy (load 9, 2 cores)" in caplog.text) == told
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    caplog.clear()
+    tell_load("cpu")
+    assert not caplog.text
+
+
+def test_the_demo_says_how_long_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = Table("A table", (Column("Method", numeric=False),), ())
+    monkeypatch.setattr("tasso.cli.demo.run_demo", lambda out, seed, given: (table, "", out / "report.html"))
+    main(["demo", "--out", str(tmp_path)])
+    assert f"finished in 0 s; results in {tmp_path}" in caplog.text
 
 
 def test_module_entry_point() -> None:

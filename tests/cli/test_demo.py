@@ -131,7 +131,7 @@ def test_full_demo_runs_every_method(tmp_path: Path) -> None:
         "## Verdict",
         "not tested on this benchmark",
         "Data sets of atlas",
-        "![curves-atlas-s1-mtil]",
+        "![curves-atlas-limit-tasks-2-test-per-class-1-s1-mtil]",
     ):
         assert words in index
 

@@ -31,6 +31,7 @@ def parsers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Parser]:
         raise AskedError(self)
 
     monkeypatch.setattr(Parser, "parse", stop)
+    monkeypatch.setattr("tasso.cli.run.check_early", lambda program, args: None)  # has a parser of its own
     found = {}
     for name, command in COMMANDS.items():
         with pytest.raises(AskedError) as asked:
@@ -82,21 +83,40 @@ def test_help_shows_choices_defaults_and_groups(capsys: pytest.CaptureFixture[st
     assert "[ViT-B-16-quickgelu]" in help_of("bench", capsys)
 
 
-def without_torch(command: str) -> str:
-    """What a command prints in a process that does not import torch."""
-    code = (
-        f"import sys; from tasso.cli import main; main(['{command}']); "
-        "assert not {'torch', 'numpy', 'open_clip'} & set(sys.modules)"
-    )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+def without_torch(command: str, *more: str) -> str:
+    """What a command prints in a process that can import neither torch nor these packages."""
+    refused = dict.fromkeys(("torch", "open_clip", *more))  # None instead of a module is an ImportError
+    code = f"import sys; sys.modules.update({refused}); from tasso.cli import main; main(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
 def test_methods_are_listed_without_torch() -> None:
-    assert "\n  cost      at ViT-B-16-quickgelu: trains 86.27 M (of its own 0.07 M)" in without_torch("methods")
+    cost = "\n  cost      at ViT-B-16-quickgelu: trains 86.27 M (of its own 0.07 M)"
+    every, one = without_torch("methods", "numpy"), without_torch("methods tasso", "numpy")
+    assert cost in every
+    assert one in every
+    assert cost in one
+    assert "\nzscl: " not in one
+    assert "no method 'zcsl'. Did you mean 'zscl'?" in without_torch("methods zcsl")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("--method zcsl", "method: no method 'zcsl'. Did you mean 'zscl'? There are: "),
+        ("--stpes 3", "no option --stpes. Did you mean '--steps'?"),
+        ("--method.rnk 3", "no option --method.rnk. Did you mean '--method.rank'?"),
+        ("--batch-size 0", "batch_size: must be at least 1, not 0"),
+        ("--tasks a=./nowhere", f"task 'a': no such file or folder: {Path.cwd() / 'nowhere'}"),
+    ],
+)
+def test_a_mistake_is_told_without_torch(args: str, said: str) -> None:
+    assert said in without_torch(f"run {args}")
 
 
 def test_commands_are_shown_in_groups_and_without_torch() -> None:
-    text = without_torch("--help")
+    text = without_torch("--help", "numpy")
     places = [text.index(f"\n{title}:\n") for title in ("learn", "use", "data", "research")]
     assert places == sorted(places)
     assert list(GROUPS) == ["learn", "use", "data", "research"]

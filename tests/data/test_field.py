@@ -245,6 +245,7 @@ def test_a_template_that_is_given_replaces_those_of_the_tasks(tmp_path: Path) ->
         ({"benchmark": "atlas"}, ""),
         ({"benchmark": "atlas", "protocol": "paper", "seed": 3}, ""),
         ({"benchmark": "atlas", "shots": 5, "same_names": "one"}, "shots 5, same names one"),
+        ({"benchmark": "atlas", "limit_tasks": 2, "test_per_class": 6}, "limit tasks 2, test per class 6"),
         ({"benchmark": "atlas", "template": "art: {}"}, "template art: {}"),
         ({"benchmark": "atlas-classes-24"}, ""),
         ({"benchmark": "atlas-classes-24", "class_order": "7"}, "class order 7"),

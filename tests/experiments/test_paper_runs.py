@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 KEEP = Path(__file__).parents[2] / "tools" / "keep_results.py"
 PLANS_ASKED = ["whole-kd", "matrices", "alignment", "sequences"]
+WHERE = "atlas-limit-tasks-2-test-per-class-1-s1"  # in the names of figures
 REFUSING = """
 import sys
 class Refuse:
@@ -91,12 +92,12 @@ def test_killed_repeated_and_reported_again(tiny_model: str, tmp_path: Path) -> 
         main(["paper", *PLANS_ASKED, "--runs", str(kept), "--out", str(folder)])
     one, two = map(files, reports)
     assert one == two
-    for name in ("index.html", "verdict.json", "tables/alignment.csv", "figures/boxes-classes-atlas-s1.pdf",
+    for name in ("index.html", "verdict.json", "tables/alignment.csv", f"figures/boxes-classes-{WHERE}.pdf",
                  "figures/matrix-tasso-s1-1102-mtil.png", "figures/captions.md"):  # fmt: skip
         assert name in one
     assert one["index.html"] == (out / "index.html").read_bytes()
     index = one["index.md"].decode()
-    for name in ("distances-images-atlas-s1", "boxes-classes-atlas-s1", "matrix-tasso-s1-1102-mtil"):
+    for name in (f"distances-images-{WHERE}", f"boxes-classes-{WHERE}", "matrix-tasso-s1-1102-mtil"):
         assert f"![{name}](figures/{name}.png)" in index
     assert {path for path in one if path.startswith("tables/")} == {
         path for path in files(out) if path.startswith("tables/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,26 @@ def test_paper_counts_learns_and_reports(
     slower = cost_of(chosen(["matrices", "seeds"]), setup, out, Execution(device="cpu"))
     assert slower.seconds is not None
     assert slower.seconds > 1e6, "time before the first step counts"
+
+
+def test_a_dry_run_lists_runs_and_missing_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    main(
+        ["paper", "matrices", "--benchmark", "mtil-mini", "--data-root", str(tmp_path), "--out", str(out), "--dry-run"]
+    )
+    said = capsys.readouterr().out
+    assert "\n  tasso-S1-1102-rank=72-benchmark=mtil-mini" in said
+    assert len(re.findall("missing data: data set '.*' not found", said)) == 8
+    short = ["--steps", "3", "--limit-tasks", "2", "--out", str(out), "--dry-run"]
+    main(["demo", "--full", *short])
+    said = capsys.readouterr().out
+    assert "left: 8 runs, 48 steps" in said
+    assert "time: not known" in said
+    assert len(re.findall(r"^  \w.*-S1-1102", said, re.MULTILINE)) == 8
+    assert "missing data: none" in said
+    main(["demo", *short])
+    assert f"{out / 'tasso'}: 2 tasks, 3 steps per task" in capsys.readouterr().out
+    assert not out.exists()
 
 
 def test_options_of_plans_reach_the_runs() -> None:

@@ -26,7 +26,7 @@ from tasso.experiments.sweep import Grid, Job, make_grid, parse_for, parse_value
 from tasso.experiments.sweep.devices import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
 from tasso.experiments.sweep.run_jobs import Execution, check, is_finished, log_file, run_jobs
-from tasso.experiments.sweep.work import Work, perform
+from tasso.experiments.sweep.work import Outcome, Work, perform
 from tasso.models.loading import CONFIG_NAME, NANO
 from tasso.training.evaluator import evaluate
 from tasso.training.learner import learn
@@ -312,12 +312,14 @@ def test_slots_on_gpus_fill_them_evenly(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_timed_runs_come_last_and_have_the_machine_to_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "tasso")
     calls = []
 
     def record(works: list[Work], devices: list[str], stop: Any, report: Any, fresh: bool = False) -> None:
         calls.append(([work.name for work in works], devices, fresh))
+        report(Outcome(works[0].name, "failed", "no such folder"))
 
     monkeypatch.setattr("tasso.experiments.sweep.run_jobs.run_local", record)
     jobs = [Job({}, "timed"), Job({"seed": 1}), Job({"seed": 2}), Job({"seed": 1}, "timed")]
@@ -326,7 +328,9 @@ def test_timed_runs_come_last_and_have_the_machine_to_themselves(
         ([f"tasso-S1-{seed}-rank=72-lr=0.0001" for seed in (1, 2)], ["cpu", "cpu"], False),
         ([f"tasso-S1-{seed}@timed-rank=72-lr=0.0001" for seed in (1102, 1)], ["cpu"], True),
     ]
-    assert "4 left; the same command goes on" in summary.lines()[0]
+    assert "2 failed, 2 left; the same command goes on" in summary.lines()[0]
+    assert f"0 of 4 runs finished, 4 left; logs of single runs: {tmp_path / 'logs'}" in caplog.text
+    assert "failed: no such folder; 0 of 4 runs finished, 2 failed, 2 left" in caplog.text
 
 
 # -- one run -----------------------------------------------------------------------------------------------------

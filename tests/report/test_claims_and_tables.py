@@ -352,9 +352,9 @@ def test_rows_named_in_claims_and_tables_exist() -> None:
 def test_nothing_measured_nothing_claimed() -> None:
     found = verdicts(nothing(MINI))
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
-    assert all(re.search(r"(\d+) of \1 runs of the plan [\w-]+ are missing", verdict.note) for verdict in found)
+    assert all(re.search(r"\((\d+) of \1 runs of the plan [\w-]+ missing\)", verdict.text) for verdict in found)
     alone = verdicts(Evaluation(Record(MINI, {}), pd.DataFrame(columns=COLUMNS)))
-    assert all("was not run" in verdict.note for verdict in alone)
+    assert all("was not run" in verdict.text for verdict in alone)
     assert len({verdict.key for verdict in found}) == len(found)
     assert [verdict.key for verdict in found if verdict.question] == [
         "learned-subspace", "fast-projector", "text-projector", "exact-angle",
@@ -369,9 +369,9 @@ def test_the_papers_own_numbers(measured: Callable[..., Evaluation]) -> None:
     assert set(main.values()) == {"holds (one seed)"}
     single = ["geodesic-mtil", "complementary-mtil", "divided", "joint"]
     single += [f"robust-{name}-{setting}" for name in ("rank", "alpha", "beta") for setting in SETTINGS]
-    assert {found[key] for key in single} == {"not enough runs (a single run)"}
+    assert {found[key] for key in single} == {f"not enough runs ({n - 1} of {n} needed seeds missing)" for n in (3, 6)}
     assert found["seed-spread"] == found["seeds-snd"] == "holds"
-    assert found["learned-subspace"] == "not tested on this benchmark"
+    assert found["learned-subspace"].startswith("not tested on this benchmark (")
 
 
 def swapped(plan: Plan, row: PlanRow, sequence: str, seed: int, setting: Setting, metric: str) -> float | None:
@@ -435,14 +435,14 @@ def test_missing_runs(measured: Callable[..., Evaluation]) -> None:
     some = without(lambda row, sequence: row.method == "gift" and sequence == "S3")
     found = {verdict.key: verdict for verdict in verdicts(measured(some))}
     assert found["best-accuracy-mtil"].outcome == "not tested on this benchmark"
-    assert "1 of 64 runs of the plan main are missing." in found["best-accuracy-mtil"].note
+    assert "(1 of 64 runs of the plan main missing)" in found["best-accuracy-mtil"].text
     # What is refuted stays refuted: TASSO loses on the six sequences that are there.
     refuted = without(lambda row, sequence: sequence in ("S2", "S3"), swapped)
     assert outcomes(measured(refuted))["best-accuracy-mtil"] == "does not hold (one seed)"
     # But not by a single run, nor by a few.
-    for there, text in ((("S2",), "a single run"), (("S2", "S3"), "2 sequences, at least 6 needed")):
+    for there, text in ((("S2",), "5 of 6"), (("S2", "S3"), "4 of 6")):
         few = without(lambda row, sequence, there=there: sequence not in there, swapped)  # type: ignore[misc]
-        assert outcomes(measured(few))["best-accuracy-mtil"] == f"not enough runs ({text})"
+        assert outcomes(measured(few))["best-accuracy-mtil"] == f"not enough runs ({text} needed sequences missing)"
 
 
 @pytest.mark.slow
@@ -470,7 +470,7 @@ def test_a_test_needs_six_seeds(measured: Callable[..., Evaluation]) -> None:
         plans = [PLANS["components"]]
         return [outcomes(measured(value, setup, plans))["geodesic-mtil"] for setup in setups]
 
-    few = "not enough runs (3 seeds, at least 6 needed)"
+    few = "not enough runs (3 of 6 needed seeds missing)"
     value = flat(components_accuracy=geodesic, components_forgetting=lambda label, seed: -geodesic(label, seed))
     assert found(value) == [few, "too close to tell"], "degradation is level"
     both = {f"components_{name}": lambda label, seed: -geodesic(label, seed) for name in CORE[1:]}
@@ -508,9 +508,9 @@ def test_p_values_are_corrected_over_all_tests_of_a_study(measured: Callable[...
 def test_a_single_run_decides_nothing() -> None:
     """The drawn benchmark's study has one run of each method."""
     found = verdicts(read_evaluation(Path(__file__).parents[2] / "results" / "paper-atlas.csv"))
-    assert {verdict.text for verdict in found} == {"not enough runs (a single run)", "not tested on this benchmark"}
+    assert {verdict.outcome for verdict in found} == {"not enough runs", "not tested on this benchmark"}
     by_key = {verdict.key: verdict.text for verdict in found}
-    assert by_key["seeds-snd"] == by_key["alignment"] == "not enough runs (a single run)"
+    assert by_key["seeds-snd"] == "not enough runs (5 of 6 needed seeds missing)"
 
 
 @pytest.mark.slow
@@ -545,7 +545,10 @@ def test_robust(measured: Callable[..., Evaluation], width: float, outcome: str)
 
 def test_robust_without_a_known_spread(measured: Callable[..., Evaluation]) -> None:
     value = flat(rank_accuracy=lambda label, seed: 50.0 + 9.0 * (label == "r = 288"))
-    assert outcomes(measured(value, plans=[PLANS["rank"]]))["robust-rank-mtil"] == "not enough runs (a single run)"
+    assert (
+        outcomes(measured(value, plans=[PLANS["rank"]]))["robust-rank-mtil"]
+        == "not enough runs (2 of 3 needed seeds missing)"
+    )
     three = dataclasses.replace(MINI, seeds=(1, 2, 3))
     alone = outcomes(measured(value, three, [PLANS["rank"]]))
     assert alone["robust-rank-mtil"] == "too close to tell (spread over seeds unknown)"
@@ -764,8 +767,8 @@ def test_report(run_folders: Path, tmp_path: Path) -> None:
     assert document["verdicts"][0]["numbers"][0]["paper"] == 8
     lines = (tmp_path / "verdict.md").read_text(encoding="utf-8").splitlines()
     assert (
-        "| TASSO trains faster than SnD | not enough runs (a single run) | time of TASSO / time of SnD: 0.800 | 0.871 "
-        "| 1 |" in lines
+        "| TASSO trains faster than SnD | not enough runs (2 of 3 needed runs missing) "
+        "| time of TASSO / time of SnD: 0.800 | 0.871 | 1 |" in lines
     )
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "TASSO" in page
@@ -903,14 +906,15 @@ def test_texts_and_images(
 def test_texts_need_all_data_sets(measured: Callable[..., Evaluation]) -> None:
     """Runs that kept no distances, or were cut short, are no test of it."""
     evaluation = measured(flat(), plans=TEXTS)
-    assert outcomes(evaluation)["alignment"] != "not tested on this benchmark"
+    untested = "not tested on this benchmark (the runs of the plan alignment lack what the claim is about)"
+    assert not outcomes(evaluation)["alignment"].startswith("not tested")
     frame = evaluation.frame
     without = frame[~frame["metric"].str.startswith("distance_")]
-    assert outcomes(Evaluation(evaluation.record, without))["alignment"] == "not tested on this benchmark"
+    assert outcomes(Evaluation(evaluation.record, without))["alignment"] == untested
     short = frame["order"].iloc[0][:7]
     cut = frame[frame["task"].isin(["", *short])]
     cut = cut.assign(order=[short] * len(cut))
-    assert outcomes(Evaluation(evaluation.record, cut))["alignment"] == "not tested on this benchmark"
+    assert outcomes(Evaluation(evaluation.record, cut))["alignment"] == untested
 
 
 # -- the record ----------------------------------------------------------------------------------------------------

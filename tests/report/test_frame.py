@@ -12,7 +12,7 @@ import pytest
 from run_results import TASKS, results
 from runs_on_disk import alignment
 from tasso.report import report_tables, write_page
-from tasso.report.formats import to_text
+from tasso.report.formats import to_latex, to_markdown, to_text
 from tasso.report.frame import SEEN_METRICS, accuracies, compare, costs, distances, metrics, run_table, several_orders
 from tasso.report.reader import ReportError
 from tasso.report.results import read_runs
@@ -88,6 +88,25 @@ def test_runs_on_other_tasks_of_the_same_names_are_not_averaged(tmp_path: Path) 
     assert (first.runs["seed"].tolist(), second.runs["seed"].tolist()) == ([0, 9], [1, 2])
 
 
+def test_titles_say_how_runs_were_cut_short(tmp_path: Path) -> None:
+    """Tables in all formats, and the head of the page."""
+    cut = results("TASSO", 1) | {"conditions": "limit tasks 3, test per class 6"}
+    write(tmp_path / "cut", cut)
+    title = "atlas (limit tasks 3, test per class 6), nano, order S1, 300 steps per task"
+    table = summary_table(read_runs(tmp_path), "mtil")
+    assert all(f"MTIL on {title}" in write_as(table) for write_as in (to_markdown, to_latex, to_text))
+    page = write_page(read_runs(tmp_path), tmp_path / "page.html", title="t", intro="").read_text()
+    assert f"Runs on {title}." in page[: page.index("</header>")]
+
+    rules = [{**task, "steps": steps} for task, steps in zip(cut["per_task"], (40, 80, 60), strict=True)]
+    write(tmp_path / "whole", results("TASSO", 1, per_task=rules))
+    first, second = compare(read_runs(tmp_path))
+    assert (first.title, second.title) == (title, "atlas, nano, order S1, 40 to 80 steps per task")
+    table = summary_table(read_runs(tmp_path), "mtil")
+    assert table.title == "MTIL on nano, order S1"
+    assert f"Steps differ: {first.title}; {second.title}." in table.notes
+
+
 def test_runs_that_are_scored_in_a_third_setting_have_their_table(tmp_path: Path) -> None:
     write(tmp_path / "runs" / "one", results("TASSO", 1))
     steps = results("TASSO", 2, benchmark="atlas-classes-8")
@@ -122,7 +141,8 @@ def test_runs_of_different_splits_are_never_compared(tmp_path: Path) -> None:
     [orders] = several_orders([val, test, other])
     assert orders.comparisons == (test, other), "nor are their means taken over orders"
     titles = [summary_table(frame[frame["split"] == split], "mtil").title for split in ("val", "test")]
-    assert titles == ["MTIL on atlas (validation images), nano, order S1", "MTIL on atlas, nano"]
+    steps = "300 steps per task"
+    assert titles == [f"MTIL on atlas (validation images), nano, order S1, {steps}", f"MTIL on atlas, nano, {steps}"]
     assert "validation images" in matrix_table(val.frame, "mtil").title
     assert "atlas (validation images)" in to_text(summary_table(frame, "mtil"))
     with pytest.raises(ReportError, match="one benchmark, model and set of tasks"):

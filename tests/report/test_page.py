@@ -316,7 +316,7 @@ def test_many_runs_stay_readable(browser: Any, tmp_path: Path) -> None:
     reader = Reader(browser, file)
     assert reader.status == "Showing 9 of 9 methods, 72 of 72 runs, MTIL and MCIL."
     captions = [caption.text for caption in reader.all("#results caption") if caption.is_displayed()]
-    assert captions == ["atlas, nano"]
+    assert captions == ["atlas, nano, 300 steps per task"]
     assert reader.shown("svg.heat") == 2 * 9, "of the first order"
     assert reader.shown("svg.steps") == 2 * 9
     assert len(reader.all("svg.heat")) == 144

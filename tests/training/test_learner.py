@@ -231,9 +231,11 @@ def test_evaluation_can_be_thinned(quick: dict[str, Any], tmp_path: Path) -> Non
         stopped[setting].update(matrix=stopped[setting]["matrix"][:1], metrics=None)
     stopped.update(finished=False, per_task=stopped["per_task"][:1])
     (folder / "results.json").write_text(json.dumps(stopped))
-    assert {key: value for key, value in learn(from_dict(options)).items() if key != "per_task"} == {
-        key: value for key, value in thinned.items() if key != "per_task"
+    resumed, times = learn(from_dict(options)), ("per_task", "wall_seconds")
+    assert {key: value for key, value in resumed.items() if key not in times} == {
+        key: value for key, value in thinned.items() if key not in times
     }
+    assert resumed["wall_seconds"] > thinned["wall_seconds"] > 0, "all starts together"
     with pytest.raises(RunError, match="started with evaluate_every = 2, not 1"):
         learn(from_dict({**options, "evaluate_every": 1}))
 

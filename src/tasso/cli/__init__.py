@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from tasso.cli import bench, data, research, run, use
+from tasso.cli import bench, data, methods, research, run, use
 from tasso.cli.exit_codes import exit_on_error
 from tasso.cli.options import parse_run_config
 from tasso.errors import ConfigError, no_such
@@ -23,7 +23,7 @@ GROUPS: dict[str, dict[str, tuple[Command, str]]] = {
         "run": (run.run, "learn a sequence of tasks, evaluate after each, save, resume"),
         "tune": (run.tune, "choose the learning rate of a run on validation images of its first tasks"),
         "extend": (run.extend, "learn more tasks after those of a finished run, in a folder of its own"),
-        "methods": (run.methods, "the methods: what they train, what they need, what they were verified against"),
+        "methods": (methods.methods, "the methods: what they train, what they need, what they were verified against"),
     },
     "use": {
         "eval": (run.evaluate, "accuracy of a model, zero-shot or from a run, on every task of a benchmark"),

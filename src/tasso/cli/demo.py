@@ -8,16 +8,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 from PIL import Image
 
 from tasso.config import RunConfig, from_dict
-from tasso.data import BENCHMARKS, atlas
+from tasso.data import BENCHMARKS, atlas, task_order
 from tasso.data.sequences import order
 from tasso.errors import RunError
-from tasso.experiments.paper import make_setup, run_plans
+from tasso.experiments.paper import dry_run, make_setup, run_plans
 from tasso.experiments.plans import Plan, Setup, chosen
 from tasso.experiments.sweep.run_jobs import Execution, Summary
 from tasso.methods import METHODS
@@ -28,6 +29,8 @@ from tasso.report.paper.report import write_evaluation
 from tasso.training.learner import learn
 
 log = logging.getLogger("tasso")
+
+Options = Mapping[str, Any]  # of all runs of the demo, in the place of those below
 
 # Sized for two CPU cores. The learning rate is the one that is best for fine-tuning (results/README.md shows all that
 # were tried): the comparison is not won by weakening the other side.
@@ -55,15 +58,24 @@ INTRO = (
 )
 
 
-def demo_config(method: str, out: Path, seed: int) -> RunConfig:
+def demo_config(method: str, out: Path, seed: int, given: Options = MappingProxyType({})) -> RunConfig:
     """The demo's run of one method; all get the same steps and images."""
-    shared = {"benchmark": "atlas", "model": "nano", "seed": seed}
-    return from_dict({**shared, **QUICK, "method": method, "label": METHODS[method].title, "out": str(out / method)})
+    shared = {"benchmark": "atlas", "model": "nano", "seed": seed, **QUICK, **given}
+    return from_dict({**shared, "method": method, "label": METHODS[method].title, "out": str(out / method)})
 
 
-def run_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path]:
+def plan_demo(out: Path, seed: int, given: Options, *, full: bool) -> list[str]:
+    """What the demo would do, in words."""
+    if full:
+        return dry_run(*full_plans(seed, given), out, Execution())
+    configs = [demo_config(name, out, seed, given) for name in METHODS_SHOWN]
+    lines = [f"{config.out}: {len(task_order(config))} tasks, {config.steps} steps per task" for config in configs]
+    return lines if given else [*lines, "time: about three minutes on two CPU cores"]
+
+
+def run_demo(out: Path, seed: int, given: Options) -> tuple[Table, str, Path]:
     """Run the demo (or what is left of it) and write its page; returns the table, what it means, and the page."""
-    configs = [demo_config(name, out, seed) for name in METHODS_SHOWN]
+    configs = [demo_config(name, out, seed, given) for name in METHODS_SHOWN]
     for name, config in zip(METHODS_SHOWN, configs, strict=True):
         log.info("learning with %s", METHODS[name].title)
         learn(config)
@@ -74,17 +86,17 @@ def run_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path]:
     return combined_table(runs), sentence, page
 
 
-def full_plans(seed: int) -> tuple[list[Plan], Setup]:
+def full_plans(seed: int, given: Options = MappingProxyType({})) -> tuple[list[Plan], Setup]:
     """Eight methods on S1 of all drawn domains, and every plan that these runs can fill."""
-    common = {"benchmark": "atlas", "model": "nano", **FULL}
+    common = {"benchmark": "atlas", "model": "nano", **FULL, **given}
     setup = make_setup(common, by_method=FULL_FOR, main_seeds=(seed,), sequences=("S1",))
     return [replace(plan, seeds=(seed,)) for plan in chosen(FULL_PLANS)], setup
 
 
-def run_full_demo(out: Path, *, seed: int = 1102) -> tuple[Table, str, Path, Summary]:
+def run_full_demo(out: Path, seed: int, given: Options) -> tuple[Table, str, Path, Summary]:
     """The same with all domains and methods, and the report of `tasso paper`."""
-    plans, setup = full_plans(seed)
-    tasks = order(BENCHMARKS["atlas"].tasks, "S1", FULL.get("limit_tasks"))
+    plans, setup = full_plans(seed, given)
+    tasks = order(BENCHMARKS["atlas"].tasks, "S1", setup.common.get("limit_tasks"))
     summary = run_plans(plans, setup, out, Execution())
     if summary.stopped:
         raise KeyboardInterrupt("stopped; the same command goes on from what is saved")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tasso.cli.methods import known_names, own_facts
 from tasso.cli.parser import Parser
 from tasso.config import (
     AUTO,
@@ -21,7 +22,8 @@ from tasso.config import (
     from_dict,
     options_of,
 )
-from tasso.errors import ConfigError
+from tasso.config.task_specs import absolute
+from tasso.errors import ConfigError, no_such
 from tasso.files import read_yaml
 
 SHOWN_METHOD = f"{DEFAULT_METHOD}; {OWN_TASKS_METHOD} for own tasks"
@@ -85,9 +87,7 @@ def add_options(
 
 def add_method(parser: Parser, default: str = DEFAULT_METHOD) -> None:
     """Which method; `default` for the help."""
-    from tasso.methods import method_names
-
-    text = f"{', '.join(method_names())} or package.module:Class"
+    text = f"{', '.join(known_names())} or package.module:Class"
     parser.option("--method", str, text, shown=default, metavar="NAME", group="method")
 
 
@@ -123,15 +123,7 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
     from tasso.methods import find_method
     from tasso.methods.defaults import shown_defaults
 
-    first = Parser(program)
-    _add_config_and_method(first)
-    add_options(first, RunConfig, {"tasks"}, group="data")
-    found, _ = first.parse_known([arg for arg in args if arg not in ("-h", "--help")])
-    merged: dict[str, Any] = {}
-    for path in itertools.chain(*found["config"] or ()):
-        _merge(merged, _from_file(Path(path)))
-    default = default_method({**merged, **given_options(found, "run")})
-    name = found["method"] or merged.get("method", {}).get("name") or default
+    merged, name = _look_up(program, args)
     cls = find_method(name)
 
     parser = Parser(program, f"{does} Every option may also stand in a YAML file (--config).")
@@ -149,6 +141,45 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
     }
     _merge(merged, {**given_options({**values, "method": None}, "run"), "method": {"name": name, **hyper_parameters}})
     return from_dict(merged, program)
+
+
+def check_early(program: str, args: list[str]) -> None:
+    """Raise what can be said about a run without torch: unknown and ill-typed options, an unknown method or task, a
+    missing folder. Values of the method's options are checked later."""
+    if {"-h", "--help"} & set(args):
+        return
+    merged, name = _look_up(program, args)
+    if name not in (names := known_names()) and ":" not in name:
+        raise ConfigError(f"method: {no_such('method', name, names)}")
+    if name not in (facts_of := own_facts()):
+        return
+    parser = Parser(program)
+    _add_config_and_method(parser)
+    add_run_options(parser, "run")
+    for key, option in facts_of[name]["options"].items():
+        kind = bool if isinstance(option["default"], bool) else str
+        parser.option(f"--method.{key.replace('_', '-')}", kind, option["help"])
+    values = parser.parse(args)
+    config = from_dict({**merged, **given_options({**values, "method": None}, "run"), "method": name}, program)
+    from tasso.data import task_order
+    from tasso.data.readers import check_places
+
+    task_order(config)
+    if not config.out.exists():  # a finished run needs its images no more
+        check_places(absolute(config.tasks or ()))
+
+
+def _look_up(program: str, args: list[str]) -> tuple[dict[str, Any], str]:
+    """What the files say that the arguments name, and the name of the method."""
+    parser = Parser(program)
+    _add_config_and_method(parser)
+    add_options(parser, RunConfig, {"tasks"}, group="data")
+    found, _ = parser.parse_known([arg for arg in args if arg not in ("-h", "--help")])
+    merged: dict[str, Any] = {}
+    for path in itertools.chain(*found["config"] or ()):
+        _merge(merged, _from_file(Path(path)))
+    default = default_method({**merged, **given_options(found, "run")})
+    return merged, found["method"] or merged.get("method", {}).get("name") or default
 
 
 def _add_config_and_method(parser: Parser) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasso.cli.options import SHOWN_METHOD, add_run_options, given_options, split_commas, split_integers
+from tasso.cli.options import SHOWN_METHOD, add_options, add_run_options, given_options, split_commas, split_integers
 from tasso.cli.parser import Parser
+from tasso.config import RunConfig
 from tasso.errors import ConfigError, RunError
+from tasso.progress import duration
 
 if TYPE_CHECKING:
     from tasso.experiments.plans import Plan
@@ -116,7 +119,7 @@ def paper(args: list[str]) -> None:
     if values["runs"] and not given:
         _report_plans(values["runs"], values["out"], plans, not values["tables_only"])
         return
-    from tasso.experiments.paper import cost_of, make_setup, run_plans
+    from tasso.experiments.paper import cost_of, dry_run, make_setup, run_plans
     from tasso.experiments.record import make_record
 
     setup = make_setup(
@@ -131,12 +134,14 @@ def paper(args: list[str]) -> None:
         _report_plans(values["runs"], values["out"], plans, not values["tables_only"], make_record(setup))
         return
     execution = _execution(values, common)
+    if values["dry_run"]:
+        print("\n".join(dry_run(plans, setup, values["out"], execution)))
+        return
     print("\n".join(cost_of(plans, setup, values["out"], execution).lines()), flush=True)
-    if not values["dry_run"]:
-        summary = run_plans(plans, setup, values["out"], execution)
-        if not summary.stopped:
-            _report_plans(values["out"] / "runs", values["out"], plans, not values["tables_only"])
-        _end(summary)
+    summary = run_plans(plans, setup, values["out"], execution)
+    if not summary.stopped:
+        _report_plans(values["out"] / "runs", values["out"], plans, not values["tables_only"])
+    _end(summary)
 
 
 def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, record: Record | None = None) -> None:
@@ -188,7 +193,7 @@ def report(args: list[str]) -> None:
 
 def demo(args: list[str]) -> None:
     """tasso demo"""
-    from tasso.cli.demo import run_demo, run_full_demo
+    from tasso.cli.demo import FULL, QUICK, plan_demo, run_demo, run_full_demo
     from tasso.report import print_table
 
     does = "Learn drawn tasks by fine-tuning, with TASSO and with TASSO on both towers, and compare what they retain."
@@ -196,14 +201,22 @@ def demo(args: list[str]) -> None:
     parser.option("--out", Path, "folder for runs and page", Path("runs/demo"))
     parser.option("--seed", int, "seed of all runs", 1102)
     parser.option("--full", bool, "every method, all domains, the paper's tables", False)
+    _add_dry_run(parser)
+    shown = {key: f"{QUICK[key]}; {FULL.get(key, 'all')} with --full" for key in ("steps", "limit_tasks")}
+    add_options(parser, RunConfig, shown.keys(), group="options", defaults=shown)
     values = parser.parse(args)
-    summary = None
+    out, seed, given = values["out"], values["seed"], {key: values[key] for key in shown if values[key]}
+    if values["dry_run"]:
+        print("\n".join(plan_demo(out, seed, given, full=values["full"])))
+        return
+    started, summary = time.monotonic(), None
     if values["full"]:
-        table, sentence, page, summary = run_full_demo(values["out"], seed=values["seed"])
+        table, sentence, page, summary = run_full_demo(out, seed, given)
     else:
-        table, sentence, page = run_demo(values["out"], seed=values["seed"])
+        table, sentence, page = run_demo(out, seed, given)
     print_table(table)
     print(f"\n{sentence}\n\npage: {page}")
+    log.info("finished in %s; results in %s", duration(time.monotonic() - started, exact=True), out)
     if summary is not None:
         _end(summary)
 
@@ -222,6 +235,10 @@ def _add_execution(parser: Parser) -> None:
     parser.option("--engine", Engine, "what runs the jobs", "local")
     parser.option("--slurm", list[str], "parameters of submitit", [], metavar="KEY=VALUE")
     parser.option("--keep-checkpoints", Keep, "checkpoints of a finished run that stay", "last")
+    _add_dry_run(parser)
+
+
+def _add_dry_run(parser: Parser) -> None:
     parser.option("--dry-run", bool, "print what would be done, and do nothing", False)
 
 

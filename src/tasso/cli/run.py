@@ -1,39 +1,55 @@
-"""Commands for one run: run, tune, extend, eval, metrics, methods."""
+"""Commands for one run: run, tune, extend, eval, metrics."""
 
 from __future__ import annotations
 
 import json
 import logging
-from importlib.metadata import entry_points
+import os
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tasso.cli.options import add_after, add_run_options, given_options, parse_run_config
+from tasso.cli.options import add_after, add_run_options, check_early, given_options, parse_run_config
 from tasso.cli.parser import Parser
-from tasso.config import METHOD_GROUP
 from tasso.errors import ConfigError
 from tasso.files import parse_json
+from tasso.progress import duration
 
 if TYPE_CHECKING:  # importing it takes half a second
     import pandas as pd
 
 log = logging.getLogger("tasso")
 
-METHOD_FACTS = Path(__file__).with_name("methods.json")  # written by `python tools/options_page.py`
+BUSY = 2.0  # processes per core that want to run
 
 
 def run(args: list[str]) -> None:
     """tasso run"""
+    check_early("tasso run", args)
     from tasso.training.learner import learn
 
     config = parse_run_config("tasso run", args)
+    tell_load(config.device)
     learn(config)
     _print_run(config.out)
 
 
+def tell_load(device: str) -> None:
+    """Say what may help where a run on a CPU begins while other processes keep the cores busy."""
+    from tasso.training.engine import choose_device
+
+    if choose_device(device).type == "cpu" and "OMP_NUM_THREADS" not in os.environ and hasattr(os, "getloadavg"):
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if load > BUSY * cores:
+            log.info(
+                "this machine is busy (load %.0f, %d cores), so threads wait for each other: "
+                "OMP_NUM_THREADS=1 before the command may be faster", load, cores,
+            )  # fmt: skip
+
+
 def tune(args: list[str]) -> None:
     """tasso tune"""
+    check_early("tasso tune", args)
     from tasso.experiments.sweep import tune
     from tasso.report import print_table
     from tasso.report.choice import tried_table
@@ -70,7 +86,9 @@ def _print_run(folder: Path) -> None:
     for setting in settings_of(runs):
         print_table(summary_table(runs, setting))
     print(gains(runs))
-    print(f"results: {folder / 'results.json'}")
+    file = folder / "results.json"
+    seconds = parse_json(file.read_text(encoding="utf-8")).get("wall_seconds")  # earlier versions had none
+    print((f"finished in {duration(seconds, exact=True)}; " if seconds else "") + f"results: {file}")
     commands = ("classify {} IMAGE", "extend {} --tasks NAME=PLACE", "serve {}", "report {} --html PAGE")
     log.info("next: %s", ", ".join(f"tasso {command.format(folder)}" for command in commands))
 
@@ -130,34 +148,3 @@ def metrics(args: list[str]) -> None:
     parser = Parser("tasso metrics", "Metrics as JSON.")
     parser.argument("run", Path, 'run folder, results.json, or a file {"zero_shot": […], "matrix": [[…], …]}')
     print(json.dumps(metrics_of_file(parser.parse(args)["run"]), indent=1))
-
-
-def methods(args: list[str]) -> None:
-    """tasso methods"""
-    parser = Parser("tasso methods", "What there is to choose from.")
-    parser.option("--json", bool, "print JSON instead of text", False)
-    as_json = parser.parse(args)["json"]
-    facts_of = _method_facts()
-    if as_json:
-        print(json.dumps(facts_of, indent=1))
-        return
-    for name, facts in facts_of.items():
-        print(f"{name}: {facts['summary']}")
-        for key in ("trains", "teachers", "images", "source", "verified"):
-            print(f"  {key:<9} {facts[key]}")
-        print(f"  {'cost':<9} at {facts['cost']['model']}: {facts['cost']['words']}")
-        shown = facts["defaults"].items()
-        print(f"  {'defaults':<9} " + "; ".join(f"--{key.replace('_', '-')} {text}" for key, text in shown))
-        for key, value in facts["options"].items():
-            print(f"  --method.{key.replace('_', '-'):<24} {value['default']!s:<10} {value['help']}")
-        print()
-
-
-def _method_facts() -> dict[str, dict[str, Any]]:
-    """The facts about each method: written down, because asking the methods takes torch. Other packages' are asked."""
-    if not entry_points(group=METHOD_GROUP):
-        return dict(parse_json(METHOD_FACTS.read_text(encoding="utf-8")))
-    from tasso.methods import method_names
-    from tasso.methods.describe import describe
-
-    return {name: describe(name) for name in method_names()}

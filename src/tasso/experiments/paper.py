@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tasso.data import BENCHMARKS
+from tasso.config import RunConfig
+from tasso.data import BENCHMARKS, load_sequence, task_order
 from tasso.data.sequences import order
 from tasso.errors import ConfigError, RunError, TassoError, no_such
 from tasso.experiments.plans import TIMED, Plan, Setup, all_jobs
@@ -19,7 +20,7 @@ from tasso.experiments.sweep.choose import read_rates
 from tasso.experiments.sweep.devices import devices_for
 from tasso.experiments.sweep.jobs import resolved_identity
 from tasso.experiments.sweep.run_jobs import Execution, Summary, check, is_finished, run_jobs
-from tasso.methods import METHODS
+from tasso.methods import METHODS, build_method
 from tasso.methods.defaults import options_for
 from tasso.models.loading import embedding_width
 from tasso.progress import duration
@@ -117,6 +118,34 @@ def cost_of(plans: Sequence[Plan], setup: Setup, out: Path, execution: Execution
     return Cost(
         counts, len(jobs), len(jobs) - len(left), sum(steps.values()), total, at_once, len(_measured(out / "runs"))
     )
+
+
+def dry_run(plans: Sequence[Plan], setup: Setup, out: Path, execution: Execution) -> list[str]:
+    """What running these plans would do, in words: its cost, the runs that are left, the data that are missing."""
+    jobs = all_jobs(plans, setup)
+    lines = cost_of(plans, setup, out, execution).lines()
+    lines += [f"  {job.name}" for job in jobs if not is_finished(out / "runs" / job.name)]
+    return lines + ([f"missing data: {problem}" for problem in missing_data(jobs)] or ["missing data: none"])
+
+
+def missing_data(jobs: Sequence[Job]) -> list[str]:
+    """Why tasks or reference images of these runs cannot be loaded, each once. No image is decoded."""
+    alone, needing, found = dict[str, RunConfig](), None, dict[str, None]()
+    for job in jobs:
+        config = job.config(Path())
+        for name in task_order(config):
+            alone.setdefault(name, replace(config, sequence=name, limit_tasks=None))
+        requests = build_method(config.method, config.protocol).image_requests()
+        needing = needing or (config if any(request.name == "reference" for request in requests) else None)
+    for config in alone.values():
+        try:
+            load_sequence(config, with_reference=False)
+            if needing is not None:  # once is enough
+                config, needing = replace(needing, sequence=config.sequence, limit_tasks=None), None
+                load_sequence(config)
+        except TassoError as error:
+            found[str(error)] = None
+    return list(found)
 
 
 def steps_of(job: Job) -> int:

@@ -127,6 +127,19 @@ def costs(frame: pd.DataFrame) -> pd.DataFrame:
     return described.join(wide)
 
 
+def steps_in_words(frame: pd.DataFrame) -> str:
+    """`20 steps per task`, or `40 to 80 steps per task`; nothing where runs differ or have not recorded them."""
+    by_task = frame[frame["metric"] == "steps"].dropna(subset="value").groupby("task")["value"]
+    if not len(by_task) or by_task.nunique().max() > 1:
+        return ""
+    fewest, most = by_task.first().min(), by_task.first().max()
+    return f"{fewest:.0f} steps per task" if fewest == most else f"{fewest:.0f} to {most:.0f} steps per task"
+
+
+def _with_steps(name: str, frame: pd.DataFrame) -> str:
+    return ", ".join(filter(None, [name, steps_in_words(frame)]))
+
+
 def distances(frame: pd.DataFrame) -> pd.DataFrame:
     """Distances by run, step and task: `count`, `mean`, `first_bin`, and tuples `quantiles`, `histogram`, `classes`.
 
@@ -167,6 +180,11 @@ class Comparison:
     def name(self) -> str:
         parts = [self.benchmark, self.model]
         return ", ".join(parts + ([f"order {self.sequence}"] if self.sequence else []))
+
+    @property
+    def title(self) -> str:
+        """The name, with the steps: how titles and captions say what was done."""
+        return _with_steps(self.name, self.frame)
 
     @property
     def order(self) -> str:
@@ -215,6 +233,11 @@ class Orders:
     @property
     def name(self) -> str:
         return self.comparisons[0].name if len(self.comparisons) == 1 else f"{self.benchmark}, {self.model}"
+
+    @property
+    def title(self) -> str:
+        """The name, with the steps: how titles and captions say what was done."""
+        return _with_steps(self.name, self.frame)
 
     @property
     def order(self) -> str:

@@ -110,6 +110,7 @@ def build_page(
         "page.html",
         title=title,
         sentence=sentence,
+        where=[orders.title for orders in by_tasks(page.comparisons)],
         paragraphs=[text for text in re.split(r"\n\s*\n", intro.strip()) if text],
         sections=[section for section in every if section],
         source="" if sections else f" from {count_of(len(page.runs), 'run')}",

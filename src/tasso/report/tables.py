@@ -25,6 +25,7 @@ from tasso.report.frame import (
     run_table,
     settings_of,
     step_accuracies,
+    steps_in_words,
     zero_shot_accuracy,
 )
 from tasso.report.reader import ReportError
@@ -194,6 +195,7 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
     rows: list[Row] = []
     tests: list[tuple[str, Paired]] = []
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
+    notes.append("; ".join(f"{metric.name}: {metric.meaning}" for metric in METRIC_COLUMNS[3:]) + ".")
     counts: set[int] = set()
     shown = metric_columns(setting)
     for comparison in comparisons:
@@ -218,6 +220,8 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
     if most > 1:
         second = ", and the runner-up" if most > 2 else ""
         notes.append(f"The best method of each column is marked{second}; the zero-shot row is a reference.")
+    if len({steps_in_words(comparison.frame) for comparison in comparisons}) > 1:
+        notes.append(f"Steps differ: {'; '.join(comparison.title for comparison in comparisons)}.")
     for comparison in comparisons:
         notes += _run_notes(comparison, f" on {comparison.name}" if len(comparisons) > 1 else "")
     name = SETTING_NAMES[setting]
@@ -288,7 +292,7 @@ def combined_table(frame: pd.DataFrame) -> Table:
     elif any(cell.spread is not None for line in grid for cell in line):
         notes.append("Mean ± sample standard deviation (n - 1) over seeds.")
     return Table(
-        title=orders.name,
+        title=orders.title,
         columns=tuple(columns),
         rows=(Row((Cell(ZERO_SHOT), *start), about=(orders.benchmark, orders.order)), *rows),
         notes=(*notes, *describe_tests(tests)),
@@ -324,7 +328,8 @@ def _where(comparisons: Sequence[Comparison]) -> tuple[str, list[Column]]:
         columns.append(Column(name, numeric=False, implied=len(values) == 1))
         if len(values) == 1 and (value := values.pop()):
             texts.append(f"order {value}" if field == "sequence" else value)
-    return ", ".join(texts), columns
+    steps = steps_in_words(pd.concat([comparison.frame for comparison in comparisons]))
+    return ", ".join([*texts, *filter(None, [steps])]), columns
 
 
 def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> tuple[list[Cell], Paired | None]:
@@ -396,7 +401,7 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
     ]
     notes += _without_mean(label for label, mean in zip(names, means, strict=True) if mean.value is None)
     return Table(
-        title=f"{SETTING_NAMES[setting]} {metric.name.lower()} on {orders.name}",
+        title=f"{SETTING_NAMES[setting]} {metric.name.lower()} on {orders.title}",
         columns=(
             Column("Method", numeric=False),
             *(Column(comparison.order, metric.better) for comparison in orders.comparisons),
@@ -423,7 +428,7 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
         notes.append(f"Unfinished run: {run.learned} of {count_of(len(run.order), 'task')} learned.")
     (comparison,) = compare(rows)
     return Table(
-        title=f"{run.label}, seed {run.seed}: {SETTING_NAMES[setting]} accuracy on {comparison.name}",
+        title=f"{run.label}, seed {run.seed}: {SETTING_NAMES[setting]} accuracy on {comparison.title}",
         columns=(Column("After task", numeric=False), *(Column(task) for task in run.order), Column("Mean")),
         rows=tuple(lines),
         notes=tuple(notes),

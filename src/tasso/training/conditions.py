@@ -10,7 +10,9 @@ from tasso.config import RunConfig
 from tasso.data import with_benchmark_options
 from tasso.methods.defaults import with_defaults
 
-CONDITIONS: dict[str, Any] = dict.fromkeys(("split_classes", "class_order", "shots", "same_names", "template"))
+CONDITIONS: dict[str, Any] = dict.fromkeys(
+    ("limit_tasks", "split_classes", "class_order", "shots", "test_per_class", "same_names", "template")
+)
 LONGEST = 30  # letters of a value that is written out
 
 

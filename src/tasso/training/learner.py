@@ -121,6 +121,7 @@ class Learner:
 
         `extends`: results and folder of the run that this one extends.
         """
+        self.clock = time.perf_counter()  # when time was last added to results.json
         check_divisible({key: getattr(config, key) for key in ("batch_size", "reference_batch_size")}, distributed)
         if distributed.world_size > 1 and config.accumulate > 1:
             raise ConfigError("accumulate: must be 1 with several processes, which split every batch already")
@@ -203,12 +204,12 @@ class Learner:
         if not results["mtil"]["zero_shot"]:
             rows = self._evaluate("zero-shot", range(len(tasks) + 1), with_alignment=True)
             add_zero_shot(results, rows)
-            self.folder.write_results(results)
+            self._write(results)
             self.tracking.row(self.sequence.names, rows.settings(), 0)
         for index in range(len(results["mtil"]["matrix"]), len(tasks)):
             if self._parent_checkpoint_missing(results, index):
                 add_row(results, *earlier_row(results, index, self.sequence.names))
-                self.folder.write_results(results)
+                self._write(results)
                 continue
             metadata = self._learn_task(index)
             last = index == len(tasks) - 1
@@ -229,8 +230,15 @@ class Learner:
     def _add_row(self, results: dict[str, Any], rows: AccuracyRows, metadata: dict[str, Any]) -> None:
         """Write the row after a task; its resume state is of no more use."""
         add_row(results, rows, metadata)
-        self.folder.write_results(results)
+        self._write(results)
         self.folder.drop_state()
+
+    def _write(self, results: dict[str, Any]) -> None:
+        """Write results.json with the time that the run has taken, an earlier start's included."""
+        now = time.perf_counter()
+        results["wall_seconds"] = round(results.get("wall_seconds", 0.0) + now - self.clock, 3)
+        self.clock = now
+        self.folder.write_results(results)
 
     def first_results(self) -> dict[str, Any]:
         """A results.json without measurements."""

@@ -44,6 +44,7 @@ def new_results(
     return {
         "version": RESULTS_VERSION,
         "finished": False,
+        "wall_seconds": 0.0,
         "method": method.name,
         "label": config.label,
         "seed": config.seed,

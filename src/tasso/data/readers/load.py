@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from tasso.config import RunConfig, read_templates
-from tasso.config.task_specs import HUB, TaskSpec
+from tasso.config.task_specs import HUB, TaskSpec, names_catalogue
 from tasso.data.annotated import read_annotated
 from tasso.data.readers.coop import read_coop
 from tasso.data.readers.folder import list_files, read_folder
@@ -38,6 +38,22 @@ def load_own(spec: TaskSpec, config: RunConfig) -> Task:
         raise DataError(f"task {name!r}: {error}") from None
 
 
+def check_places(specs: Iterable[TaskSpec]) -> None:
+    """Raise a DataError if the file or folder of an own task is not there; nothing is read."""
+    for spec in specs:
+        if not names_catalogue(spec["from"]) and (problem := _missing(spec)):
+            raise DataError(f"task {spec['name']!r}: {problem}")
+
+
+def _missing(spec: TaskSpec) -> str:
+    """What a task names and is not there, in words."""
+    if spec["from"].startswith(HUB) or is_shards(spec["from"]):
+        return ""  # their readers say so
+    if "images" in spec and not Path(spec["images"]).is_dir():
+        return f"images: no such folder: {spec['images']}"
+    return "" if Path(spec["from"]).exists() else f"no such file or folder: {spec['from']}"
+
+
 def read_images(spec: TaskSpec) -> LabelledImages:
     """Choose the reader by the kind of file or folder."""
     text: str = spec["from"]
@@ -46,12 +62,10 @@ def read_images(spec: TaskSpec) -> LabelledImages:
         return read_hub(text, spec.get("subset"), columns)
     if is_shards(text):
         return read_shards(text)
+    if problem := _missing(spec):
+        raise DataError(problem)
     path = Path(text)
     images = Path(spec["images"]) if "images" in spec else None
-    if images and not images.is_dir():
-        raise DataError(f"images: no such folder: {images}")
-    if not path.exists():
-        raise DataError(f"no such file or folder: {path}")
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return read_table(path, images, columns)
     if path.is_file() and path.suffix.lower() == ".json":

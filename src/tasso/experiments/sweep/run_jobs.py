@@ -36,14 +36,22 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)  # error by name of the run
     stopped: bool = False
 
+    @property
+    def left(self) -> int:
+        return self.total - self.before - self.finished - len(self.failed)
+
+    def standing(self) -> str:
+        """How far it is, in a few words."""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"{self.before + self.finished} of {self.total} runs finished{failed}, {self.left} left"
+
     def lines(self) -> list[str]:
         """The summary, for people."""
         runs = f"{self.total} runs in {self.folder}: " if self.total != 1 else f"1 run in {self.folder}: "
         text = f"{runs}{self.before + self.finished} finished"
         text += f" ({self.before} of them before)" if self.before else ""
         text += f", {len(self.failed)} failed" if self.failed else ""
-        left = self.total - self.before - self.finished - len(self.failed)
-        text += f", {left} left; the same command goes on" if left else ""
+        text += f", {self.left} left; the same command goes on" if self.left else ""
         lines = [text]
         for name, error in self.failed.items():
             lines += [f"  {name}: {error}", f"    log: {log_file(self.folder, name)}"]
@@ -88,20 +96,21 @@ def run_jobs(jobs: Sequence[Job], folder: Path, execution: Execution | None = No
     summary = Summary(folder, len(jobs), before=len(jobs) - len(pending))
     if not pending:
         return summary
+    log.info("%s; logs of single runs: %s", summary.standing(), folder / LOGS)
     with stop_signals() as stop, progress("runs", len(jobs), summary.before) as advance:
 
         def report(outcome: Outcome) -> None:
             # The folder counts: a run may have been finished by a process that died before it could report.
             if is_finished(folder / outcome.name):
                 summary.finished += 1
-                log.info("%s: finished", outcome.name)
+                log.info("%s: finished; %s", outcome.name, summary.standing())
             elif outcome.status == "stopped":
                 summary.stopped = True
                 return
             else:
                 summary.failed[outcome.name] = outcome.error
-                log.warning("%s: failed: %s", outcome.name, outcome.error)
-            advance(1, f"{summary.before + summary.finished} finished, {len(summary.failed)} failed")
+                log.warning("%s: failed: %s; %s", outcome.name, outcome.error, summary.standing())
+            advance(1, f"{len(summary.failed)} failed" if summary.failed else "")
 
         for timed in (False, True):
             some = [job for job in pending if bool(job.tag) == timed]
@@ -135,7 +144,7 @@ def _run_on_engine(
         )
     else:
         devices = devices_for(jobs, execution.at_once, execution.gpus, execution.device)[: 1 if timed else len(jobs)]
-        log.info("%d runs, %d at a time on %s", len(jobs), len(devices), ", ".join(dict.fromkeys(devices)))
+        log.info("%d at a time on %s", len(devices), ", ".join(dict.fromkeys(devices)))
         works = [_work(job, folder, execution, runs_at_once=len(devices)) for job in jobs]
         run_local(works, devices, stop, report, fresh=timed)
 

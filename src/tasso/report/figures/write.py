@@ -121,7 +121,7 @@ def trade_offs(orders: Orders, where: str, shown: Mapping[str, Look]) -> Iterato
         yield Figure(
             f"trade-off-{where}-{setting}",
             f"{SETTING_NAMES[setting]} accuracy after the last task against forgetting, and against zero-shot "
-            f"degradation, on {orders.name}, one mark per method{several}, from "
+            f"degradation, on {orders.title}, one mark per method{several}, from "
             f"{count_of(len(finished), 'finished run')}. Bars: sample standard deviation over its runs. Dashed: "
             f"zero-shot accuracy of the pretrained model. The upper left is best.{_footnotes(orders.labels, shown)}",
             partial(draw.trade_off, orders, setting, shown),
@@ -137,7 +137,7 @@ def task_curves(comparison: Comparison, where: str, shown: Mapping[str, Look]) -
         yield Figure(
             f"curves-{where}-{setting}",
             f"Mean accuracy and accuracy of each task over the sequence, {SETTING_NAMES[setting]} "
-            f"({SETTING_MEANINGS[setting]}) on {comparison.name}, from {count_of(len(comparison.runs), 'run')}. "
+            f"({SETTING_MEANINGS[setting]}) on {comparison.title}, from {count_of(len(comparison.runs), 'run')}. "
             "Dashed: zero-shot accuracy of the pretrained model; vertical line and mark: when the task was learned. "
             "Lines are means over seeds, bands reach from the lowest to the highest seed. Each panel has a scale of "
             "its own."
@@ -158,7 +158,7 @@ def of_distances(
         return
     runs = found.groupby("label")["run"].nunique()
     who = " and ".join(f"{label} ({count_of(int(runs[label]), 'run')})" for label in pair)
-    shared = f"after the last task on {comparison.name}: {who}. Runs with several seeds are taken together."
+    shared = f"after the last task on {comparison.title}: {who}. Runs with several seeds are taken together."
     yield Figure(
         f"distances-images-{where}",
         "Cosine distances between each image and the text of its own class, one panel per data set; dashed: the "
@@ -207,7 +207,7 @@ def of_run(comparison: Comparison, run: str, name: str) -> Iterator[Figure]:
         yield Figure(
             f"{name}-{setting}",
             f"{SETTING_NAMES[setting]} accuracy in percent on every task (columns) at the start and after each learned "
-            f"task (rows): {line.label}, seed {line.seed}, on {comparison.name}, 1 run{state}. Colour: the change "
+            f"task (rows): {line.label}, seed {line.seed}, on {comparison.title}, 1 run{state}. Colour: the change "
             "against zero-shot, blue for a gain and red for a loss. Outlined: the task just learned.",
             partial(draw.matrix, rows, setting),
             "matrix",

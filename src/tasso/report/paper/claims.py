@@ -218,8 +218,7 @@ def _judge(claim: Claim, evaluation: Evaluation, correct: Correct) -> Verdict:
     numbers = tuple(
         one if one.p is None else replace(one, corrected=correct(one.p, one.value > 0)) for one in found.numbers
     )
-    notes = [claim.note, found.note]
-    if found.outcome == UNTESTED:
-        notes.append(evaluation.missing_note(claim.plan))
-    values = {**asdict(found), "numbers": numbers, "note": " ".join(note for note in notes if note)}
+    few = evaluation.missing_note(claim.plan) if found.outcome == UNTESTED else found.few
+    note = " ".join(filter(None, [claim.note, found.note]))
+    values = {**asdict(found), "numbers": numbers, "note": note, "few": few}
     return Verdict(**values, key=claim.key, claim=claim.sentence, question=claim.question)

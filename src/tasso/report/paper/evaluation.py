@@ -12,12 +12,13 @@ import pandas as pd
 
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.experiments.record import RECORD, Record, read_record
-from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table
+from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table, steps_in_words
 from tasso.report.frame import distances as distances_of
 from tasso.report.looks import parts
 from tasso.report.reader import ReportError
 from tasso.report.results import RESULTS_NAME, read_run
 from tasso.report.study import STUDY_ENDINGS, read_study
+from tasso.report.tables import count_of
 
 LEVELS = ("classes", "images")  # of distances: class means, as the paper draws it, and single images
 NO_VALUES = pd.Series(dtype=float, index=pd.MultiIndex.from_arrays([[], []], names=["sequence", "seed"]))
@@ -75,9 +76,10 @@ class Evaluation:
 
     @property
     def where(self) -> str:
-        """Benchmark and model."""
+        """Benchmark with the conditions of its runs, model and steps."""
         setup = self.record.setup
-        return ", ".join(filter(None, [benchmark_name(setup.benchmark, setup.split), self.model]))
+        name = benchmark_name(next(iter(self.frame["benchmark"]), setup.benchmark), setup.split)
+        return ", ".join(filter(None, [name, self.model, steps_in_words(self.frame)]))
 
     def missing(self, plan: str) -> tuple[int, int]:
         """How many runs of a plan's rows are missing, and how many there should be."""
@@ -92,10 +94,10 @@ class Evaluation:
         """Why a claim on this plan is not tested."""
         missing, wanted = self.missing(plan)
         if not wanted:
-            return f"The plan {plan} was not run."
-        if not missing:  # fewer sequences or seeds were asked for than the claim is about
-            return f"The plan {plan} is cut short."
-        return f"{missing} of {wanted} runs of the plan {plan} are missing."
+            return f"the plan {plan} was not run"
+        if not missing:  # of fewer sequences, data sets or steps than the claim is about, or without distances
+            return f"the runs of the plan {plan} lack what the claim is about"
+        return f"{missing} of {count_of(wanted, 'run')} of the plan {plan} missing"
 
     def name_of(self, plan: str, row: str) -> str:
         """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""

@@ -141,11 +141,9 @@ def introduction(evaluation: Evaluation) -> list[str]:
         f'"{PAPER}": those are printed in the paper, measured with its model on its data. Its authors chose '
         "their options on the test images."
     ]
-    settings = [f"Steps per task: {setup.common['steps']}."] if setup.common.get("steps") else []
     rates = {name: float(options["lr"]) for name, options in sorted(setup.by_method.items()) if "lr" in options}
     if rates:
-        settings.append(f"Learning rates: {', '.join(f'{name} {rate:g}' for name, rate in rates.items())}.")
-    lines += [" ".join(settings)] if settings else []
+        lines.append(f"Learning rates: {', '.join(f'{name} {rate:g}' for name, rate in rates.items())}.")
     if stand_ins := evaluation.stand_ins():
         lines.append(f"Stand-ins for what a method's authors use: {'; '.join(stand_ins)}.")
     if evaluation.shows_replay("GIFT") and len(evaluation.runs("main", "GIFT")):

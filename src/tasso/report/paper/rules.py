@@ -195,10 +195,10 @@ class Best:
             )
         notes += self._left_out(evaluation, ours, compared_pair)
         if outcome in (FAILS, FEW) and not complete:
-            notes.append(evaluation.missing_note("main"))
+            notes.append(f"{evaluation.missing_note('main')}.")
         few = "" if outcome == UNTESTED else few_seeds(seeds, spread)
         if outcome == FEW:
-            few = too_few(len(margins), "sequence", FEWEST, seeds)
+            few = too_few(len(margins), "sequence", FEWEST)
         return Judgement(outcome, findings, seeds, " ".join(notes), few)
 
     def _by_sequence(self, evaluation: Evaluation, ours: pd.Series[float], rival: str) -> pd.Series[float]:

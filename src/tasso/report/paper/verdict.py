@@ -159,7 +159,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a rule makes of the runs. `few` says what weakens the outcome, or how many runs are not enough."""
+    """What a rule makes of the runs. `few` says what weakens the outcome, or how many runs are missing."""
 
     outcome: Outcome
     numbers: tuple[Finding, ...] = ()
@@ -188,9 +188,9 @@ class Verdict(Judgement):
         return next(iter((*decided, *self.numbers)), None)
 
 
-def too_few(count: int, unit: str, needed: int, seeds: int = 1) -> str:
-    """How many runs, of how many seeds each, there are where they are not enough."""
-    return "a single run" if count * seeds == 1 else f"{count_of(count, unit)}, at least {needed} needed"
+def too_few(count: int, unit: str, needed: int) -> str:
+    """How many are missing where runs are not enough."""
+    return f"{needed - count} of {needed} needed {unit}s missing"
 
 
 def few_seeds(seeds: int, spread: float | None) -> str:
