@@ -165,6 +165,29 @@ def own_folders() -> str:
     return markdown(["method", "rate", "steps", "reference images per step", "MTIL accuracy", "MCIL accuracy"], lines)
 
 
+def trials(study: str) -> str:
+    """Forms that were tried, each a mean over its runs: those with most runs first, by the sum of both accuracies."""
+    rows = pd.read_csv(RESULTS / "trials.csv")
+    rows = rows[rows["study"] == study]
+    sums = rows.assign(both=rows["mtil_accuracy"] + rows["mcil_accuracy"]).groupby("form")["both"].agg(["size", "mean"])
+    lines = []
+    for form in sums.sort_values(["size", "mean"], ascending=False, kind="stable").index:
+        runs = rows[rows["form"] == form]
+        tried = ", ".join(sorted(set(runs["sequence"]) - {"given"}))
+        means = (f"{runs[f'{setting}_{metric}'].mean():.2f}" for setting, metric, _ in COLUMNS)
+        lines.append([str(form), f"{tried} ({len(runs)})" if tried else str(len(runs)), *means])
+    return markdown(["form", "runs", *(heading(*column) for column in COLUMNS)], lines)
+
+
+def anchors_paired() -> str:
+    """The same runs before and after a change of the anchors, as far as the later ones went."""
+    means = pd.read_csv(RESULTS / "anchors-paired.csv").groupby("setting").mean(numeric_only=True)
+    columns = ["learned_before", "learned_now", "unseen_before", "unseen_now"]
+    lines = [[setting.upper(), *(f"{means.loc[setting, column]:.2f}" for column in columns)] for setting in SETTINGS]
+    headings = ["learned tasks, before", "now", "tasks not yet learned, against zero-shot, before", "now"]
+    return markdown(["", *headings], lines)
+
+
 def sizes(method: str) -> str:
     """Peak memory (and what a run announces) and time of a step, by model and what saves memory."""
     ways = {
@@ -240,6 +263,7 @@ RATES = (
     "baselines-learning-rates", "paper-learning-rates", "zscl-mean-every-30", "validation-rates-4-tasks",
     "validation-rates-8-tasks",
 )  # fmt: skip
+TRIALS = ("forms", "forms-before", "open-directions", "references", "own-splits", "lora-rates")  # of trials.csv
 EVALUATIONS = ("mtil-mini", "atlas")
 
 
@@ -254,12 +278,14 @@ def tables() -> dict[str, Callable[[], str]]:
         "main-validated": validated,
         "main-validated-leads": leads,
         "own-folders": own_folders,
+        "anchors-paired": anchors_paired,
         "sizes": lambda: sizes("tasso"),
         "sizes-both": lambda: sizes("tasso-both"),
         "nano-zips": lambda: zero_shot("zips"),
         "nano-drawn": lambda: zero_shot("drawn"),
         "atlas-single": single,
     }
+    found |= {f"trials-{name}": lambda name=name: trials(name) for name in TRIALS}  # type: ignore[misc]
     found |= {name: lambda name=name: runs(name) for name in STUDIES}  # type: ignore[misc]
     found |= {name: lambda name=name: learning_rates(name) for name in RATES}  # type: ignore[misc]
     for name in EVALUATIONS:

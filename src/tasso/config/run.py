@@ -213,7 +213,7 @@ class RunConfig:
         16.0, scope="optimisation", gt=0, commands=f"{RUNS} bench",
     )
     lora_lr_factor: float = option(
-        "learning rate of low-rank updates, as a multiple of lr", 10.0, scope="optimisation", gt=0, commands=RUNS
+        "learning rate of low-rank updates, as a multiple of lr", 3.0, scope="optimisation", gt=0, commands=RUNS
     )
     betas: tuple[float, float] = option(
         "AdamW betas; the first is also the momentum of sgd",
