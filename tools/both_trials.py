@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from tasso.config import option
-from tasso.data.images import ImageBatch, transforms
+from tasso.data.images import ImageBatch
+from tasso.decoding import views
 from tasso.methods.anchors import WHOLE, Names, anchor_prompts, built_in
 from tasso.methods.base import Batch, Group, RunInfo, TaskInfo
 from tasso.methods.losses import COSINE_MARGIN, DISTILLATION_EPS, soft_cross_entropy
@@ -50,7 +51,7 @@ class Plain(Tasso):
 
     def begin_run(self, run: RunInfo) -> None:
         super().begin_run(run)
-        transforms.CROP_AREA = (self.crop, 1.0)
+        views.CROP_AREA = (self.crop, 1.0)
 
     def step_inputs(self, step: int) -> dict[str, Tensor]:
         inputs = super().step_inputs(step)

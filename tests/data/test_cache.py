@@ -21,8 +21,8 @@ from tasso.data.images import DecodedPixels, OneSizePixels, PixelCache, Preproce
 from tasso.data.images import cache as cache_module
 from tasso.data.images import pixels as pixels_module
 from tasso.data.images.cache import free_memory
-from tasso.data.images.transforms import crop_draws
 from tasso.data.task import Array, ImageSet
+from tasso.decoding.views import crop_draws
 from tasso.training.learner import learn
 
 CPU = torch.device("cpu")

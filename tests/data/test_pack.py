@@ -43,9 +43,10 @@ from tasso.data.images import (
     thread_pool,
 )
 from tasso.data.images.decode import decode
-from tasso.data.images.pack import Pack, open_pack, shrink
-from tasso.data.images.transforms import Interpolation, ResizeMode, Sizes, centre_spans, crop_draws, resample
+from tasso.data.images.pack import Pack, open_pack
+from tasso.data.images.transforms import Sizes, centre_spans, resample
 from tasso.data.task import Array, ImageSet, joined
+from tasso.decoding.views import Interpolation, ResizeMode, crop_draws, shrink
 from tasso.errors import ConfigError, DataError
 from tasso.files import locked
 from tasso.training.learner import learn

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from tasso.data.images.decode import decode
+from tasso.data.images.decode import ImagePool, decode, decode_all
 from tasso.data.images.packed import PackedPixels
 from tasso.data.images.packs import Packs
 from tasso.data.images.pixels import DecodedPixels, MixedSizesError, OneSizePixels, Pixels
-from tasso.data.images.transforms import Preprocess
-from tasso.data.task import ImageSet
+from tasso.data.task import Array, ImageSet
+from tasso.decoding.views import Indices, Preprocess, planes
 from tasso.progress import progress
 
 log = logging.getLogger("tasso")
@@ -36,7 +36,7 @@ class PixelCache:
         self,
         preprocess: Preprocess,
         device: torch.device,
-        pool: ThreadPoolExecutor,
+        pool: ImagePool,
         limit_gib: float,
         packs: Packs | None = None,
     ) -> None:
@@ -96,11 +96,14 @@ class PixelCache:
             packed = PackedPixels(locations, self.preprocess, self.device, self.pool)
             if not packed.one_size:
                 return packed
-            read, checked = packed.image, True
+            first, checked = packed.image(0), True
+            read: Callable[[Indices], Iterable[Array]] = partial(self.pool.map, packed.copied)
         else:
-            read, checked = (lambda index: decode(images, index).transpose(2, 0, 1)), False
-        shape = (len(images), *read(0).shape)
-        return OneSizePixels(shape, read, self.preprocess, self.device, self.pool, checked)
+            first, checked = planes(decode(images, 0)), False
+            read = partial(decode_all, images, pool=self.pool, view=planes)
+        channels, height, width = first.shape
+        shape = (len(images), channels, height, width)
+        return OneSizePixels(shape, read, self.preprocess, self.device, checked)
 
     def _make_room(self, nbytes: int, what: str) -> bool:
         """Evict sets until there is room for one more; False, and nothing is evicted, if that would not be enough."""
