@@ -115,7 +115,7 @@ def test_the_first_error_in_their_order_names_its_image_and_the_rest_is_not_lost
     images = set_of(stored)
     with pytest.raises(CorruptImageError, match="image 11: not a readable image"):
         list(decode_all(images, range(30), POOL, planes))
-    found = list(decode_all(images, range(30), POOL, planes, keep_corrupt=True))
+    found = list(decode_all(images, range(30), POOL, planes, keep=CorruptImageError))
     assert [index for index, image in enumerate(found) if isinstance(image, DataError)] == [11, 20]
     assert str(found[20]) == "image 20: not a readable image: unknown image format"
     for index in set(range(30)) - {11, 20}:

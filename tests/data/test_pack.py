@@ -315,7 +315,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from tasso.data.images import Packs, packing, thread_pool
+from tasso.data.images import Packs, thread_pool
 from tasso.data.annotated import FolderSource
 from tasso.data.task import ImageSet
 
@@ -324,9 +324,9 @@ keys = tuple(sorted(os.listdir(folder)))
 images = ImageSet(FolderSource(Path(folder)), keys, np.zeros(len(keys), dtype=np.int64))
 
 def kill_at(point):
-    # "image-N": before image N is decoded; "fsync-N": before the N-th file is flushed to disk
+    # "image-N": before the N-th image is read; "fsync-N": before the N-th file is flushed to disk
     name, number = point.split("-")
-    module, function = {"image": (packing, "decode"), "fsync": (os, "fsync")}[name]
+    module, function = {"image": (FolderSource, "read"), "fsync": (os, "fsync")}[name]
     original, calls = getattr(module, function), []
     def dies(*args):
         calls.append(args)

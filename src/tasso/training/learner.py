@@ -193,6 +193,7 @@ class Learner:
             results = self._run()
             finished = True
         finally:
+            self.data.cache.close()
             self.tracking.close(finished)
         return results
 
@@ -270,6 +271,8 @@ class Learner:
             self.told_memory = True
         loop = self.task_loop(training, index)
         loop.resume()
+        for following in self.sequence.tasks[index + 1 : index + 2]:
+            self.data.read_ahead(following.train)
         preparing_seconds = round(time.perf_counter() - started, 3)
         with stop_signals() as stop:
             try:

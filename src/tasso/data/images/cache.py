@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tasso.progress import progress
 log = logging.getLogger("tasso")
 
 GIB = 2**30
+CPU = torch.device("cpu")
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")  # limits of a container
 
@@ -52,6 +55,9 @@ class PixelCache:
         self._in_use: set[Hashable] = set()
         self._passing: set[Hashable] = set()  # of those in use, the sets that are dropped when the phase ends
         self._reported: set[str] = set()
+        self._reader = ThreadPoolExecutor(1)  # of sets that are read ahead
+        self._read_ahead: dict[Hashable, Future[Pixels]] = {}
+        self._closed = threading.Event()
 
     def begin_phase(self) -> None:
         """The sets asked for until now are no longer in use: a task ends, or an evaluation."""
@@ -74,11 +80,39 @@ class PixelCache:
             self._passing.discard(key)
         elif key not in self._sets:
             self._passing.add(key)
-        pixels = self._sets.pop(key) if key in self._sets else self._open(images)
+        if key in self._sets:
+            pixels = self._sets.pop(key)
+        elif key in self._read_ahead:
+            pixels = self._read_ahead.pop(key).result()
+        else:
+            pixels = self._open(images)
         if isinstance(pixels, OneSizePixels) and pixels.stack is None:
             pixels = self._load(pixels, images, what)
         self._sets[key] = pixels
         self._in_use.add(key)
+        return pixels
+
+    def read_ahead(self, images: ImageSet) -> None:
+        """Begin to read a set that will be asked for, into the host's memory if half of what is free is enough.
+
+        A thread does it and uses no device, so that training can go on. What goes wrong is raised by `pixels`.
+        """
+        key = (images.source, images.keys)
+        if not (self._closed.is_set() or key in self._sets or key in self._read_ahead):
+            self._read_ahead[key] = self._reader.submit(self._opened_ahead, images)
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._closed.set()
+        self._reader.shutdown(cancel_futures=True)
+
+    def _opened_ahead(self, images: ImageSet) -> Pixels:
+        pixels = self._open(images)
+        if isinstance(pixels, OneSizePixels) and pixels.nbytes <= min(self.limit, free_memory(CPU) // 2):
+            try:
+                pixels.read_ahead(self._closed.is_set)
+            except MixedSizesError:
+                return DecodedPixels(images, self.preprocess, self.device, self.pool)
         return pixels
 
     def _load(self, pixels: OneSizePixels, images: ImageSet, what: str) -> Pixels:

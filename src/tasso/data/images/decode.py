@@ -55,14 +55,14 @@ def decode_all(
     view: View,
     arguments: Sequence[Any] | Array | None = None,
     *,
-    keep_corrupt: bool = False,
+    keep: type[DataError] | tuple[()] = (),
 ) -> Generator[Any]:
     """`view(image, argument)` of many images, in their order, made some way ahead. An error names the image.
 
     Args:
         view: of an image `(H, W, 3)` uint8; it is pickled.
         arguments: one per image; None: all are None.
-        keep_corrupt: a CorruptImageError takes the place of its image, instead of being raised.
+        keep: errors of this kind take the place of their images, instead of being raised.
     """
     count = len(indices)
     size = max(1, min(AHEAD, count // 2) // (2 * pool.workers))  # of the images that a thread gets at once
@@ -79,7 +79,7 @@ def decode_all(
     try:
         while waiting:
             for result in waiting.popleft().result():
-                if isinstance(result, DataError) and not (keep_corrupt and isinstance(result, CorruptImageError)):
+                if isinstance(result, DataError) and not isinstance(result, keep):
                     raise result
                 yield result
             for part in islice(parts, 1):

@@ -38,7 +38,8 @@ def build(
     errors: dict[int, str] = {}
 
     def write(path: Path) -> None:
-        results = decode_all(images, range(len(images)), pool, partial(shrunk, size), keep_corrupt=skip)
+        keep = CorruptImageError if skip else ()
+        results = decode_all(images, range(len(images)), pool, partial(shrunk, size), keep=keep)
         # Closed at once when something goes wrong: else the threads would first decode all that is queued.
         packing = contextlib.closing(results)
         with path.open("wb") as file, progress(f"packing {title}", len(images)) as advance, packing as packed:

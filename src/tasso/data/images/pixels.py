@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import takewhile
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,6 +64,7 @@ class OneSizePixels:
         self.shape, self.read, self.preprocess, self.device, self.checked = shape, read, preprocess, device, checked
         self.nbytes = math.prod(shape)
         self.stack: Tensor | None = None  # all images on the device, (N, 3, H, W) uint8, if they are in memory
+        self._ahead: Array | None = None  # all images on the host, from `read_ahead` until `load`
         self._at_once = max(1, CHUNK_BYTES * shape[0] // max(1, self.nbytes))
 
     def __len__(self) -> int:
@@ -80,6 +82,7 @@ class OneSizePixels:
             MixedSizesError: an image has another size.
         """
         if self.checked and not make_room():
+            self._ahead = None
             return
         stack, done = None, 0
         for images in self._chunks(np.arange(len(self)), min(self._at_once, CHUNK_IMAGES)):
@@ -89,7 +92,18 @@ class OneSizePixels:
                 stack[done : done + len(images)] = images
             done += len(images)
             on_progress(len(images))
-        self.stack, self.checked = stack, True
+        self.stack, self.checked, self._ahead = stack, True, None
+
+    def read_ahead(self, stopped: Callable[[], bool]) -> None:
+        """Read the images into the host's memory, for `load`. Uses no device: a thread may do it while others train.
+
+        Raises:
+            MixedSizesError: an image has another size.
+        """
+        ahead: Array = np.empty(self.shape, dtype=np.uint8)
+        self._copy(takewhile(lambda image: not stopped(), self.read(np.arange(len(self)))), ahead)
+        if not stopped():
+            self._ahead, self.checked = ahead, True
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         height, width = (np.full(len(indices), side, dtype=np.int64) for side in self.shape[-2:])
@@ -113,16 +127,18 @@ class OneSizePixels:
 
     def _chunks(self, indices: Indices, size: int) -> Iterator[Tensor]:
         """Some images, `size` at a time: `(size, 3, H, W)` uint8, not on the device yet."""
-        images = iter(self.read(indices))
+        images = iter(self.read(indices) if self._ahead is None else map(self._ahead.__getitem__, indices))
         for first in range(0, len(indices), size):
             shape = (min(size, len(indices) - first), *self.shape[1:])
             chunk = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-            pixels: Array = chunk.numpy()
-            for row, image in zip(range(len(chunk)), images, strict=False):
-                if image.shape != self.shape[1:]:
-                    raise MixedSizesError(f"an image of shape {image.shape} among others of {self.shape[1:]}")
-                pixels[row] = image
+            self._copy(images, chunk.numpy())
             yield chunk
+
+    def _copy(self, images: Iterator[Array], to: Array) -> None:
+        for row, image in zip(range(len(to)), images, strict=False):
+            if image.shape != self.shape[1:]:
+                raise MixedSizesError(f"an image of shape {image.shape} among others of {self.shape[1:]}")
+            to[row] = image
 
 
 class DecodedPixels:
