@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,11 @@ from method_runs import options_for, same
 from tasso.config import from_dict
 from tasso.data.images import DecodedPixels, OneSizePixels, PixelCache, Preprocess, thread_pool
 from tasso.data.images import cache as cache_module
+from tasso.data.images import decode as decode_module
 from tasso.data.images import pixels as pixels_module
+from tasso.data.images import shared as shared_module
 from tasso.data.images.cache import free_memory
+from tasso.data.images.shared import shared_images, sharing
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import crop_draws
 from tasso.errors import DataError, RunError
@@ -198,6 +201,7 @@ class LiveTensors(TorchDispatchMode):
 
 def test_reading_a_set_needs_little_more_than_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pixels_module, "CHUNK_IMAGES", 50)
+    monkeypatch.setattr(decode_module, "AHEAD", 50)
     images, tensors = image_set(1000), LiveTensors()
     size = 1000 * 3 * SIDE * SIDE
     tracemalloc.start()
@@ -343,3 +347,47 @@ def test_an_error_in_the_next_tasks_images_hides_nothing(
         learn(from_dict({**quick, "out": str(tmp_path / "run")}))
     assert failed == [ZeroDivisionError]
     assert len(list((tmp_path / "run" / "checkpoints").glob("*.safetensors"))) == (0 if diverges else 1)
+
+
+# -- shared with other processes ---------------------------------------------------------------------------------
+
+
+class StampedNoise(Noise):
+    """Noise that can tell whether it has changed."""
+
+    stamp = "as drawn"
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        return [self.stamp] * len(keys)
+
+
+def test_shared_images_have_the_same_bits_and_are_decoded_once(tmp_path: Path) -> None:
+    indices, expected = np.array([3, 0, 9]), cache_of(1).pixels(image_set(), "set").eval_view(np.array([3, 0, 9]))
+    for sets, reads in ((1, 11), (1, 1), (0, 1)):  # the first image tells the size
+        source = StampedNoise()
+        with sharing(tmp_path / "shared"):
+            pixels = cache_of(sets).pixels(image_set(10, source), "set")
+        assert torch.equal(pixels.eval_view(indices), expected)
+        assert source.reads == reads
+    [file] = (tmp_path / "shared").glob("*.u8")
+    assert file.stat().st_size == SET_BYTES
+    source.stamp = "drawn again"
+    with sharing(tmp_path / "shared"):
+        cache_of(1).pixels(image_set(10, source), "set")
+    assert source.reads == 1 + 11
+
+
+def test_images_that_cannot_be_shared_are_read_by_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    mixed = StampedNoise(lambda index: SIDE + (index == 8))
+    for source, folder in (
+        (Noise(), tmp_path / "shared"),  # nobody knows whether it changes
+        (mixed, tmp_path / "shared"),
+        (StampedNoise(), tmp_path / "file"),  # not a folder
+    ):
+        with sharing(folder):
+            assert shared_images(image_set(10, source)) is None
+    monkeypatch.setattr(shared_module, "SHARED_BYTES", SET_BYTES - 1)
+    with sharing(tmp_path / "shared"):
+        assert shared_images(image_set(10, StampedNoise())) is None
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == [".lock"]

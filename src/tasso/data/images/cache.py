@@ -16,6 +16,7 @@ from tasso.data.images.decode import ImagePool, decode, decode_all
 from tasso.data.images.packed import PackedPixels
 from tasso.data.images.packs import Packs
 from tasso.data.images.pixels import DecodedPixels, MixedSizesError, OneSizePixels, Pixels
+from tasso.data.images.shared import shared_images
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import Indices, Preprocess, planes
 from tasso.progress import progress
@@ -108,11 +109,13 @@ class PixelCache:
 
     def _opened_ahead(self, images: ImageSet) -> Pixels:
         pixels = self._open(images)
-        if isinstance(pixels, OneSizePixels) and pixels.nbytes <= min(self.limit, free_memory(CPU) // 2):
-            try:
+        if not isinstance(pixels, OneSizePixels) or pixels.checked:  # of packs and shared files there is no need
+            return pixels
+        try:
+            if pixels.nbytes <= min(self.limit, free_memory(CPU) // 2):
                 pixels.read_ahead(self._closed.is_set)
-            except MixedSizesError:
-                return DecodedPixels(images, self.preprocess, self.device, self.pool)
+        except MixedSizesError:
+            return DecodedPixels(images, self.preprocess, self.device, self.pool)
         return pixels
 
     def _load(self, pixels: OneSizePixels, images: ImageSet, what: str) -> Pixels:
@@ -132,6 +135,8 @@ class PixelCache:
                 return packed
             first, checked = packed.image(0), True
             read: Callable[[Indices], Iterable[Array]] = partial(self.pool.map, packed.copied)
+        elif (shared := shared_images(images)) is not None:
+            first, checked, read = shared[0], True, partial(map, shared.__getitem__)
         else:
             first, checked = planes(decode(images, 0)), False
             read = partial(decode_all, images, pool=self.pool, view=planes)

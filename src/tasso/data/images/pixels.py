@@ -43,6 +43,14 @@ class MixedSizesError(DataError):
     """The images of a set are not of one size."""
 
 
+def copy_rows(images: Iterator[Array], to: Array) -> None:
+    """The next images, each `(3, H, W)`, as rows of an array `(N, 3, H, W)`."""
+    for row, image in zip(range(len(to)), images, strict=False):
+        if image.shape != to.shape[1:]:
+            raise MixedSizesError(f"an image of shape {image.shape} among others of {to.shape[1:]}")
+        to[row] = image
+
+
 class OneSizePixels:
     """Images of one size, in memory on the device or read when needed. Views are computed on the device, batch by
     batch, and have the same bits in both cases."""
@@ -101,7 +109,7 @@ class OneSizePixels:
             MixedSizesError: an image has another size.
         """
         ahead: Array = np.empty(self.shape, dtype=np.uint8)
-        self._copy(takewhile(lambda image: not stopped(), self.read(np.arange(len(self)))), ahead)
+        copy_rows(takewhile(lambda image: not stopped(), self.read(np.arange(len(self)))), ahead)
         if not stopped():
             self._ahead, self.checked = ahead, True
 
@@ -131,14 +139,8 @@ class OneSizePixels:
         for first in range(0, len(indices), size):
             shape = (min(size, len(indices) - first), *self.shape[1:])
             chunk = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-            self._copy(images, chunk.numpy())
+            copy_rows(images, chunk.numpy())
             yield chunk
-
-    def _copy(self, images: Iterator[Array], to: Array) -> None:
-        for row, image in zip(range(len(to)), images, strict=False):
-            if image.shape != self.shape[1:]:
-                raise MixedSizesError(f"an image of shape {image.shape} among others of {self.shape[1:]}")
-            to[row] = image
 
 
 class DecodedPixels:
