@@ -20,23 +20,20 @@ from PIL import ExifTags, Image, ImageFile
 from test_images import ArraySource, photo
 
 from tasso.data.drawn import ReferenceSource
-from tasso.data.images import Preprocess, thread_pool
-from tasso.data.images import decode as decode_module
-from tasso.data.images.decode import decode, decode_all
+from tasso.data.images import Preprocess
+from tasso.data.images.decode import ImagePool, decode, decode_all
 from tasso.data.task import Array, AsStored, ImageSet, Source
 from tasso.decoding import processes
 from tasso.decoding.pillow import CorruptImageError
 from tasso.decoding.views import centre_crop, crop_draws, planes, random_crop, shrunk
 from tasso.errors import DataError
 
-POOL = thread_pool(2)
+POOL = ImagePool(2, processes_from=1)
 SIZES = ((1, 1), (3, 7), (33, 20), (64, 64), (90, 131))
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sets are decoded in other processes, too."""
-    monkeypatch.setattr(decode_module, "PROCESSES_FROM", 1)
+def without_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_failures", [])
 
 

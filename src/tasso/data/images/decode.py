@@ -29,9 +29,10 @@ AHEAD = 256  # decoded images that may wait to be used
 class ImagePool(ThreadPoolExecutor):
     """Threads that read images. For large sets each has a process that decodes them."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, processes_from: float = PROCESSES_FROM) -> None:
+        """`processes_from`: sets of so many images are decoded in other processes, if there are several workers."""
         super().__init__(workers)
-        self.workers = workers
+        self.workers, self.processes_from = workers, processes_from
 
 
 def thread_pool(workers: int) -> ImagePool:
@@ -66,7 +67,7 @@ def decode_all(
     """
     count = len(indices)
     size = max(1, min(AHEAD, count // 2) // (2 * pool.workers))  # of the images that a thread gets at once
-    elsewhere = pool.workers > 1 and len(images) >= PROCESSES_FROM
+    elsewhere = pool.workers > 1 and len(images) >= pool.processes_from
     parts = iter([slice(first, first + size) for first in range(0, count, size)])
     waiting: deque[Future[list[Any]]] = deque()
 
