@@ -24,7 +24,7 @@ from tasso.data.images import Preprocess
 from tasso.data.images.decode import ImagePool, decode, decode_all
 from tasso.data.task import Array, AsStored, ImageSet, Source
 from tasso.decoding import processes
-from tasso.decoding.pillow import CorruptImageError
+from tasso.decoding.pillow import CorruptImageError, _upright
 from tasso.decoding.views import centre_crop, crop_draws, planes, random_crop, shrunk
 from tasso.errors import DataError
 
@@ -80,6 +80,11 @@ def test_every_kind_of_image_has_the_same_bits(upright: bool) -> None:
     images = set_of(list(of_every_kind()), upright)
     count = len(images)
     expected = [decode(images, index) for index in range(count)]
+    for content, image in zip(of_every_kind(), expected, strict=True):
+        with Image.open(io.BytesIO(content)) as plain:
+            if plain.mode != "I;16":
+                turned = _upright(plain) if upright else plain
+                np.testing.assert_array_equal(image, np.array(turned.convert("RGBA").convert("RGB")))
     preprocess, draws = Preprocess(32, (0, 0, 0), (1, 1, 1)), crop_draws(np.random.default_rng(3), count)
     for view, arguments in (
         (planes, None),

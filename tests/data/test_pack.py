@@ -46,7 +46,7 @@ from tasso.data.images.decode import decode
 from tasso.data.images.pack import Pack, open_pack
 from tasso.data.images.transforms import Sizes, centre_spans, resample
 from tasso.data.task import Array, ImageSet, joined
-from tasso.decoding.views import Interpolation, ResizeMode, crop_draws, shrink
+from tasso.decoding.views import Interpolation, ResizeMode, crop_draws, shrunk
 from tasso.errors import ConfigError, DataError
 from tasso.files import locked
 from tasso.training.learner import learn
@@ -249,7 +249,7 @@ def test_small_images_are_kept_and_large_ones_keep_their_proportions(tmp_path: P
     assert pixels.sizes[:, :2].tolist() == [[50, 90], [100, 100], [125, 100], [100, 990], [100, 167]]
     assert pixels.sizes[:, 2:].tolist() == [list(p.shape[:2]) for p in images]
     for image, (pack, place) in zip(images, pixels.locations, strict=True):
-        np.testing.assert_array_equal(pack.image(place), shrink(image, 100).transpose(2, 0, 1))
+        np.testing.assert_array_equal(pack.image(place), shrunk(100, image)[1])
         if min(image.shape[:2]) <= 100:
             np.testing.assert_array_equal(pack.image(place), image.transpose(2, 0, 1))
 

@@ -18,10 +18,11 @@ class CorruptImageError(DataError):
     """The file is no image, or a damaged one. Reading it again would not help."""
 
 
-def decode_bytes(stored: bytes, upright: bool, where: str) -> Array:
-    """Pixels of an encoded image, `(H, W, 3)` uint8; turned upright, or as stored. An error begins with `where`."""
+def decode_bytes(stored: bytes, upright: bool, where: str) -> Image.Image:
+    """An encoded image as RGB; turned upright, or as stored. An error begins with `where`."""
     try:
-        return pixels_of(io.BytesIO(stored), upright)
+        with _open(io.BytesIO(stored)) as image:
+            return rgb_image(image, upright)
     except MemoryError:
         raise DataError(f"{where}: not enough memory for this image") from None
     except Exception as error:  # Pillow raises errors of many kinds for a damaged file
@@ -35,10 +36,10 @@ def reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def pixels_of(file: io.BytesIO | str, upright: bool = True) -> Array:
-    """Pixels of an encoded image, `(H, W, 3)` uint8; turned upright, or as stored."""
-    with Image.open(file) if isinstance(file, str) else _open(file) as image:
-        return to_rgb(image, upright)
+def pixels_of(file: str) -> Array:
+    """Pixels of an image file, `(H, W, 3)` uint8, turned upright."""
+    with Image.open(file) as image:
+        return to_rgb(image)
 
 
 def _open(file: io.BytesIO) -> Image.Image:
@@ -72,19 +73,21 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-def to_rgb(image: Image.Image, upright: bool = True) -> Array:
-    """A Pillow image as RGB, `(H, W, 3)` uint8; turned upright, or as stored.
+def to_rgb(image: Image.Image) -> Array:
+    """Pixels of a Pillow image, `(H, W, 3)` uint8, turned upright."""
+    return np.array(rgb_image(image))
 
-    Pillow itself would clip 16-bit values at 255.
-    """
+
+def rgb_image(image: Image.Image, upright: bool = True) -> Image.Image:
+    """A Pillow image as RGB; turned upright, or as stored. Pillow itself would clip 16-bit values at 255."""
     image.load()  # a damaged image is found here, not where damaged EXIF data are ignored
     if upright:
         image = _upright(image)
     if image.mode.startswith("I;16"):
         grey = (np.asarray(image).astype(np.uint16) // 257).astype(np.uint8)
-        return np.repeat(grey[..., None], 3, axis=-1)
+        return Image.fromarray(np.repeat(grey[..., None], 3, axis=-1))
     if image.mode in ("I", "F"):
         raise ValueError(f"mode {image.mode} has no known range of values; save it with 8 or 16 bits per channel")
     if isinstance(image.info.get("transparency"), bytes):  # else Pillow warns, image by image
         image = image.convert("RGBA")
-    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+    return image if image.mode == "RGB" else image.convert("RGB")

@@ -27,7 +27,8 @@ FAILURES = 3  # after so many, no more processes are started
 
 _idle: deque[DecodingProcess] = deque()
 _failures: list[Exception] = []
-os.register_at_fork(after_in_child=_idle.clear)  # they are the parent's
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # they are the parent's
 
 
 class DecodingProcess:
@@ -41,7 +42,7 @@ class DecodingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
-            process_group=0,  # Ctrl-C in a terminal is for its parent alone
+            process_group=0 if os.name == "posix" else None,  # Ctrl-C in a terminal is for its parent alone
         )
         self.end = weakref.finalize(self, _end, self.process, os.getpid())
 

@@ -107,48 +107,50 @@ def resized(height: int, width: int, preprocess: Preprocess) -> tuple[int, int]:
     return int(size * height / width), size
 
 
-# -- views of one image, `(H, W, 3)` uint8, made with Pillow as torchvision does -----------------------------------
+# -- views of one image, made with Pillow as torchvision does -------------------------------------------------------
 
+Decoded = Image.Image | Array  # RGB, or (H, W, 3) uint8
 PIL_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
-def planes(image: Array, _: None = None) -> Array:
+def _image(decoded: Decoded) -> Image.Image:
+    return decoded if isinstance(decoded, Image.Image) else Image.fromarray(decoded)
+
+
+def planes(decoded: Decoded, _: None = None) -> Array:
     """The image itself, `(3, H, W)`."""
-    return np.ascontiguousarray(image.transpose(2, 0, 1))
+    return np.ascontiguousarray(np.asarray(decoded).transpose(2, 0, 1))
 
 
-def random_crop(preprocess: Preprocess, image: Array, draws: npt.NDArray[np.float64]) -> Array:
+def random_crop(preprocess: Preprocess, decoded: Decoded, draws: npt.NDArray[np.float64]) -> Array:
     """The training view, `(size, size, 3)`; draws: `(attempts, 4)`, see `crop_draws`."""
-    box = random_boxes(draws[None], *(np.array([side], np.int64) for side in image.shape[:2]))
+    image = _image(decoded)
+    box = random_boxes(draws[None], np.array([image.height]), np.array([image.width]))
     top, left, height, width = (int(v[0]) for v in (box.top, box.left, box.height, box.width))
-    region = Image.fromarray(image).crop((left, top, left + width, top + height))
+    region = image.crop((left, top, left + width, top + height))
     size = (preprocess.size, preprocess.size)
     return np.asarray(region.resize(size, PIL_FILTERS[preprocess.interpolation]))
 
 
-def centre_crop(preprocess: Preprocess, image: Array, _: None = None) -> Array:
+def centre_crop(preprocess: Preprocess, decoded: Decoded, _: None = None) -> Array:
     """The view of evaluation, `(size, size, 3)`."""
-    height, width = resized(image.shape[0], image.shape[1], preprocess)
-    small = Image.fromarray(image).resize((width, height), PIL_FILTERS[preprocess.interpolation])
+    image = _image(decoded)
+    height, width = resized(image.height, image.width, preprocess)
+    small = image.resize((width, height), PIL_FILTERS[preprocess.interpolation])
     size = preprocess.size
     top, left = centre_offset(height, size), centre_offset(width, size)
     return np.asarray(small.crop((left, top, left + size, top + size)))
 
 
-def shrunk(size: int, image: Array, _: None = None) -> tuple[tuple[int, int, int, int], Array]:
-    """What a pack stores: sizes as packed and of the original (height, width), and pixels `(3, H, W)`."""
-    small = shrink(image, size)
-    return (*small.shape[:2], *image.shape[:2]), planes(small)
+def shrunk(size: int, decoded: Decoded, _: None = None) -> tuple[tuple[int, int, int, int], Array]:
+    """What a pack stores: height and width as packed and of the original, and the pixels, `(3, H, W)`.
 
-
-def shrink(image: Array, size: int) -> Array:
-    """Bring the short side of an image `(H, W, 3)` down to `size` and keep its proportions.
-
-    Bicubic and antialiased, as the models' own preprocessing shrinks images. Smaller images stay as they are.
+    The short side is brought down to `size`, bicubic and antialiased, as the models' own preprocessing shrinks images.
+    Smaller images stay as they are.
     """
-    height, width = image.shape[:2]
-    short = min(height, width)
-    if short <= size:
-        return image
-    target = round(width * size / short), round(height * size / short)
-    return np.asarray(Image.fromarray(image).resize(target, Image.Resampling.BICUBIC))
+    image = _image(decoded)
+    width, height = image.size
+    short = min(image.size)
+    if short > size:
+        image = image.resize((round(width * size / short), round(height * size / short)), Image.Resampling.BICUBIC)
+    return (image.height, image.width, height, width), planes(image)

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tasso.decoding.pillow import Array, decode_bytes
+from tasso.decoding.views import Decoded
 from tasso.errors import DataError
 
-View = Callable[[Array, Any], Any]  # of an image (H, W, 3) with an argument of its own
+View = Callable[[Decoded, Any], Any]  # of an image, with an argument of its own
 
 
 class Stored(NamedTuple):
@@ -43,14 +44,14 @@ def view_all(view: View, items: Sequence[Item]) -> list[Any]:
 
     def view_of(stored: Stored | DataError, argument: Any) -> Any:
         try:
-            return view(_pixels(stored), argument)
+            return view(_decoded(stored), argument)
         except DataError as error:
             return error
 
     return [view_of(*item) for item in items]
 
 
-def _pixels(stored: Stored | DataError) -> Array:
+def _decoded(stored: Stored | DataError) -> Decoded:
     if isinstance(stored, DataError):
         raise stored
     content, upright, where = stored

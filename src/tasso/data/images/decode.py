@@ -17,7 +17,7 @@ import numpy as np
 from tasso.data.task import Array, Draws, ImageSet, NotTurned
 from tasso.decoding.pillow import CorruptImageError
 from tasso.decoding.processes import view_all_elsewhere
-from tasso.decoding.views import Indices
+from tasso.decoding.views import Decoded, Indices
 from tasso.decoding.worker import Stored, View, view_all
 from tasso.errors import DataError
 
@@ -43,7 +43,7 @@ def thread_pool(workers: int) -> ImagePool:
 
 def decode(images: ImageSet, index: int) -> Array:
     """Pixels of one image, `(H, W, 3)` uint8. An error names the image."""
-    [image] = _views(images, [index], _unchanged, [None])
+    [image] = _views(images, [index], _as_array, [None])
     if isinstance(image, DataError):
         raise image
     return image  # type: ignore[no-any-return]
@@ -61,12 +61,12 @@ def decode_all(
     """`view(image, argument)` of many images, in their order, made some way ahead. An error names the image.
 
     Args:
-        view: of an image `(H, W, 3)` uint8; it is pickled.
+        view: of an image, a Pillow image or `(H, W, 3)` uint8; it is pickled.
         arguments: one per image; None: all are None.
         keep: errors of this kind take the place of their images, instead of being raised.
     """
     count = len(indices)
-    size = max(1, min(AHEAD, count // 2) // (2 * pool.workers))  # of the images that a thread gets at once
+    size = max(1, min(AHEAD, count) // (2 * pool.workers))  # of the images that a thread gets at once
     elsewhere = pool.workers > 1 and len(images) >= pool.processes_from
     parts = iter([slice(first, first + size) for first in range(0, count, size)])
     waiting: deque[Future[list[Any]]] = deque()
@@ -104,8 +104,8 @@ def _views(
     return make(view, list(zip(stored, arguments, strict=False)))
 
 
-def _unchanged(image: Array, _: None) -> Array:
-    return image
+def _as_array(image: Decoded, _: None) -> Array:
+    return image if isinstance(image, np.ndarray) else np.array(image)
 
 
 def _read(images: ImageSet, index: int) -> Stored | DataError:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasso.data.images.decode import ImagePool, decode_all
-from tasso.data.task import Array, ImageSet, Stamped
+from tasso.data.task import ImageSet, Stamped
+from tasso.decoding.views import Decoded
 from tasso.errors import DataError
 from tasso.progress import progress
 
@@ -64,7 +65,7 @@ def unreadable(images: ImageSet, title: str, pool: ImagePool, cache: CheckedImag
     return errors
 
 
-def _nothing(image: Array, _: None) -> None:
+def _nothing(image: Decoded, _: None) -> None:
     """That it can be decoded is all there is to know."""
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 log = logging.getLogger("tasso")
@@ -59,7 +59,7 @@ def mps(devices: Sequence[str]) -> Iterator[None]:
             _control("quit", own)
 
 
-def _started(environment: dict[str, str]) -> bool:
+def _started(environment: Mapping[str, str]) -> bool:
     """Start the daemon; True if processes can use it. In some containers it starts, but does not serve."""
     # It would number the GPUs that it sees anew, and so would its clients.
     all_gpus = {name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"}
@@ -71,12 +71,12 @@ def _started(environment: dict[str, str]) -> bool:
     return False
 
 
-def _control(command: str, environment: os._Environ[str] | dict[str, str]) -> bool:
+def _control(command: str, environment: Mapping[str, str]) -> bool:
     """Send a command to the daemon; False if there is none."""
     return _succeeds([CONTROL], environment, f"{command}\n")
 
 
-def _succeeds(command: Sequence[str], environment: os._Environ[str] | dict[str, str], text: str = "") -> bool:
+def _succeeds(command: Sequence[str], environment: Mapping[str, str], text: str = "") -> bool:
     try:
         done = subprocess.run(
             command, input=text, env=environment, text=True, timeout=SECONDS, check=False,
