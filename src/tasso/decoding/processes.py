@@ -1,4 +1,4 @@
-"""Processes that decode images. Threads would wait for each other: half of the work on a small image is Python's.
+"""Processes that decode images. Threads would wait for each other: a third of the work on a small image is Python's.
 
 They are started when there is work for them, stay until this process ends, and are plain programs: neither forks of
 this process, which may use CUDA and have threads, nor copies that would run the user's script again.
