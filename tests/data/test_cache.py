@@ -307,7 +307,12 @@ def test_a_closed_cache_stops_reading_ahead() -> None:
 @pytest.fixture
 def reading_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a GPU."""
-    monkeypatch.setattr(RunData, "read_ahead", lambda self, images: self.cache.read_ahead(images))
+
+    def read_ahead(data: RunData, *sets: ImageSet | None) -> None:
+        for images in filter(None, sets):
+            data.cache.read_ahead(images)
+
+    monkeypatch.setattr(RunData, "read_ahead", read_ahead)
 
 
 def test_a_run_that_reads_ahead_has_the_same_bits(
@@ -331,6 +336,8 @@ def test_an_error_in_the_next_tasks_images_hides_nothing(
     read_ahead, failed = PixelCache.read_ahead, []
 
     def failing(cache: PixelCache, images: ImageSet) -> None:
+        if not cache._in_use:  # before the first task
+            return
         with monkeypatch.context() as patch:
             patch.setattr(cache, "_open", lambda images: 1 / 0)
             read_ahead(cache, images)

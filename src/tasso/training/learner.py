@@ -202,6 +202,7 @@ class Learner:
         tasks = self.sequence.tasks
         self._log_plan(results)
         if not results["mtil"]["zero_shot"]:
+            self.data.read_ahead(tasks[0].train, self.sequence.reference)
             rows = self._evaluate("zero-shot", range(len(tasks) + 1), with_alignment=True)
             add_zero_shot(results, rows)
             self.folder.write_results(results)
@@ -271,8 +272,7 @@ class Learner:
             self.told_memory = True
         loop = self.task_loop(training, index)
         loop.resume()
-        for following in self.sequence.tasks[index + 1 : index + 2]:
-            self.data.read_ahead(following.train)
+        self.data.read_ahead(*(following.train for following in self.sequence.tasks[index + 1 : index + 2]))
         preparing_seconds = round(time.perf_counter() - started, 3)
         with stop_signals() as stop:
             try:
