@@ -20,7 +20,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from tasso.data.benchmarks import MTIL_MINI
-from tasso.data.images import OneSizePixels, Preprocess, thread_pool
+from tasso.data.images import OneSizePixels, Preprocess
 from tasso.methods import METHODS, generic
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
@@ -142,9 +142,7 @@ def in_memory(stack: torch.Tensor, preprocess: Preprocess) -> OneSizePixels:
     """Images `(N, 3, H, W)` uint8 as the pixels of a set in memory."""
     count, channels, height, width = stack.shape
     images = stack.numpy()
-    pixels = OneSizePixels(
-        (count, channels, height, width), lambda index: images[index], preprocess, stack.device, thread_pool(1)
-    )
+    pixels = OneSizePixels((count, channels, height, width), lambda indices: images[indices], preprocess, stack.device)
     pixels.load(lambda: True)
     return pixels
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
-SHARED = ["version", "errors", "files", "progress", "distributed", "config"]
+SHARED = ["version", "errors", "files", "progress", "distributed", "config", "decoding"]
 ROOMS = ["data", "models", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
 LINE = [*SHARED, *ROOMS]
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from tasso.config import option
-from tasso.data.images import ImageBatch, ShuffledEpochs, transforms
+from tasso.data.images import ImageBatch, ShuffledEpochs
+from tasso.decoding import views
 from tasso.methods import generic
 from tasso.methods.anchors import WHOLE, Names, anchor_prompts
 from tasso.methods.base import Batch, Group, RunInfo, TaskInfo
@@ -68,7 +69,7 @@ class Plain(Tasso):
 
     def begin_run(self, run: RunInfo) -> None:
         super().begin_run(run)
-        transforms.CROP_AREA = (self.crop, 1.0)
+        views.CROP_AREA = (self.crop, 1.0)
 
     def step_inputs(self, step: int) -> dict[str, Tensor]:
         inputs = super().step_inputs(step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -193,9 +192,9 @@ def test_yaml_with_anchors_and_merge_keys_is_understood(tmp_path: Path) -> None:
 
 def test_a_stored_image_is_upright_too(tmp_path: Path) -> None:
     """The same decoder for training, for packs and for uploads."""
-    from tasso.data.images.decode import pixels_of
     from tasso.data.images.files import read_upload
+    from tasso.decoding.pillow import decode_bytes
 
     content = turned(6)(tmp_path).read_bytes()
-    np.testing.assert_array_equal(pixels_of(io.BytesIO(content)), gradient())
+    np.testing.assert_array_equal(np.array(decode_bytes(content, True, "")), gradient())
     np.testing.assert_array_equal(read_upload(content, 10**6), gradient())

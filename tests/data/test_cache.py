@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,17 @@ from method_runs import options_for, same
 from tasso.config import from_dict
 from tasso.data.images import DecodedPixels, OneSizePixels, PixelCache, Preprocess, thread_pool
 from tasso.data.images import cache as cache_module
+from tasso.data.images import decode as decode_module
 from tasso.data.images import pixels as pixels_module
+from tasso.data.images import shared as shared_module
 from tasso.data.images.cache import free_memory
-from tasso.data.images.transforms import crop_draws
+from tasso.data.images.shared import shared_images, sharing
 from tasso.data.task import Array, ImageSet
+from tasso.decoding.views import crop_draws
+from tasso.errors import DataError, RunError
 from tasso.training.learner import learn
+from tasso.training.loop import TaskLoop
+from tasso.training.run_data import RunData
 
 CPU = torch.device("cpu")
 POOL = thread_pool(2)
@@ -195,6 +201,7 @@ class LiveTensors(TorchDispatchMode):
 
 def test_reading_a_set_needs_little_more_than_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pixels_module, "CHUNK_IMAGES", 50)
+    monkeypatch.setattr(decode_module, "AHEAD", 50)
     images, tensors = image_set(1000), LiveTensors()
     size = 1000 * 3 * SIDE * SIDE
     tracemalloc.start()
@@ -234,3 +241,160 @@ def test_a_run_has_the_same_bits_with_and_without_eviction(
     for mtil, mcil, weights in runs[1:]:
         assert (mtil, mcil) == runs[0][:2]
         assert same(weights, runs[0][2])
+
+
+# -- read ahead --------------------------------------------------------------------------------------------------
+
+
+def test_a_set_that_was_read_ahead_has_the_same_bits_and_is_not_read_again() -> None:
+    images, indices = image_set(), np.array([3, 0, 9])
+    expected = cache_of(1).pixels(images, "set").eval_view(indices)
+    for sets in (1, 1.5):
+        source = Noise()
+        cache, same_images = cache_of(sets), image_set(10, source)
+        if sets > 1:
+            cache.pixels(image_set(), "in use")  # on the device there is no room then
+        cache.read_ahead(same_images)
+        cache.read_ahead(same_images)
+        pixels = cache.pixels(same_images, "set")
+        assert source.reads == 11, "the first one tells the size"
+        assert in_memory(cache, same_images) == [sets == 1]
+        assert torch.equal(pixels.eval_view(indices), expected)
+        assert isinstance(pixels, OneSizePixels)
+        assert pixels._ahead is None, "the copy on the host is gone"
+
+
+def test_sets_without_room_or_of_mixed_sizes_are_not_read_ahead_to_the_end() -> None:
+    for sets, source, kind in ((0.5, Noise(), OneSizePixels), (9e9, Noise(lambda index: 9 + index), DecodedPixels)):
+        cache, images = cache_of(sets), image_set(2000, source)
+        cache.read_ahead(images)
+        assert type(cache._read_ahead[source, images.keys].result()) is kind
+        assert source.reads < 400
+
+
+class Failing(Noise):
+    """One image cannot be read."""
+
+    def read(self, key: str) -> Array:
+        if key == "7":
+            raise OSError("disk on fire")
+        return super().read(key)
+
+
+def test_an_error_of_a_set_that_is_read_ahead_is_raised_when_it_is_asked_for() -> None:
+    cache, images = cache_of(2), image_set(10, Failing())
+    cache.read_ahead(images)
+    cache.pixels(image_set(), "another")
+    with pytest.raises(DataError, match="image 7: not a readable image: disk on fire"):
+        cache.pixels(images, "set")
+
+
+def test_a_closed_cache_stops_reading_ahead() -> None:
+    class Waiting(Noise):
+        def read(self, key: str) -> Array:
+            if int(key) >= 300:
+                assert cache._closed.wait(60)
+            return super().read(key)
+
+    cache, source = cache_of(9e9), Waiting()
+    cache.read_ahead(image_set(5000, source))
+    cache.close()
+    assert source.reads < 1000
+    cache.read_ahead(image_set())
+    assert len(cache._read_ahead) == 1, "nor does it begin again"
+
+
+@pytest.fixture
+def reading_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a GPU."""
+
+    def read_ahead(data: RunData, *sets: ImageSet | None) -> None:
+        for images in filter(None, sets):
+            data.cache.read_ahead(images)
+
+    monkeypatch.setattr(RunData, "read_ahead", read_ahead)
+
+
+def test_a_run_that_reads_ahead_has_the_same_bits(
+    quick: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    runs = []
+    for name in ("plain", "ahead"):
+        if name == "ahead":
+            request.getfixturevalue("reading_ahead")
+        results = learn(from_dict({**quick, "out": str(tmp_path / name)}))
+        [*_, last] = sorted((tmp_path / name / "checkpoints").glob("*.safetensors"))
+        runs.append((results["mtil"], load_file(last)))
+    assert runs[0][0] == runs[1][0]
+    assert same(runs[0][1], runs[1][1])
+
+
+@pytest.mark.parametrize("diverges", [True, False])
+def test_an_error_in_the_next_tasks_images_hides_nothing(
+    quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading_ahead: None, diverges: bool
+) -> None:
+    read_ahead, failed = PixelCache.read_ahead, []
+
+    def failing(cache: PixelCache, images: ImageSet) -> None:
+        if not cache._in_use:  # before the first task
+            return
+        with monkeypatch.context() as patch:
+            patch.setattr(cache, "_open", lambda images: 1 / 0)
+            read_ahead(cache, images)
+            [future] = cache._read_ahead.values()
+            failed.append(type(future.exception(60)))
+
+    def diverging(loop: TaskLoop, stop: object) -> None:
+        raise RunError("the loss is not finite")
+
+    monkeypatch.setattr(PixelCache, "read_ahead", failing)
+    if diverges:
+        monkeypatch.setattr(TaskLoop, "run", diverging)
+    with pytest.raises(RunError if diverges else ZeroDivisionError):
+        learn(from_dict({**quick, "out": str(tmp_path / "run")}))
+    assert failed == [ZeroDivisionError]
+    assert len(list((tmp_path / "run" / "checkpoints").glob("*.safetensors"))) == (0 if diverges else 1)
+
+
+# -- shared with other processes ---------------------------------------------------------------------------------
+
+
+class StampedNoise(Noise):
+    """Noise that can tell whether it has changed."""
+
+    stamp = "as drawn"
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        return [self.stamp] * len(keys)
+
+
+def test_shared_images_have_the_same_bits_and_are_decoded_once(tmp_path: Path) -> None:
+    indices, expected = np.array([3, 0, 9]), cache_of(1).pixels(image_set(), "set").eval_view(np.array([3, 0, 9]))
+    for sets, reads in ((1, 11), (1, 1), (0, 1)):  # the first image tells the size
+        source = StampedNoise()
+        with sharing(tmp_path / "shared"):
+            pixels = cache_of(sets).pixels(image_set(10, source), "set")
+        assert torch.equal(pixels.eval_view(indices), expected)
+        assert source.reads == reads
+    [file] = (tmp_path / "shared").glob("*.u8")
+    assert file.stat().st_size == SET_BYTES
+    source.stamp = "drawn again"
+    with sharing(tmp_path / "shared"):
+        cache_of(1).pixels(image_set(10, source), "set")
+    assert source.reads == 1 + 11
+
+
+def test_images_that_cannot_be_shared_are_read_by_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    mixed = StampedNoise(lambda index: SIDE + (index == 8))
+    for source, folder in (
+        (Noise(), tmp_path / "shared"),  # nobody knows whether it changes
+        (mixed, tmp_path / "shared"),
+        (StampedNoise(), tmp_path / "file"),  # not a folder
+    ):
+        with sharing(folder):
+            assert shared_images(image_set(10, source)) is None
+    monkeypatch.setattr(shared_module, "SHARED_BYTES", SET_BYTES - 1)
+    with sharing(tmp_path / "shared"):
+        assert shared_images(image_set(10, StampedNoise())) is None
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == [".lock"]

@@ -17,6 +17,7 @@ from tasso.cli import data_fingerprint, main
 from tasso.cli.data_fingerprint import known_fingerprint
 from tasso.config import from_dict
 from tasso.data import BENCHMARKS
+from tasso.data.annotated import FolderSource
 from tasso.data.benchmarks import DataSet, annotated_benchmark
 from tasso.data.prepare import unreadable
 from tasso.data.prepare.fingerprint import Fingerprint, allowed, differences
@@ -158,7 +159,7 @@ def test_notes_are_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_quick_reads_no_image(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unreadable, "decode", None)
+    monkeypatch.setattr(unreadable, "decode_all", None)
     report = found(root, capsys, "--no-decode")
     assert report["ok"]
     assert {s["images_read"] for s in report["data_sets"]} == {0}
@@ -168,13 +169,13 @@ def test_readable_images_are_not_read_again(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unreadable, "CHUNK", 4)
-    real, read = unreadable.decode, list[str]()
+    real, read = FolderSource.read, list[str]()
 
-    def counted(images: Any, index: int) -> Any:
-        read.append(images.keys[index])
-        return real(images, index)
+    def counted(source: FolderSource, key: str) -> bytes:
+        read.append(key)
+        return real(source, key)
 
-    monkeypatch.setattr(unreadable, "decode", counted)
+    monkeypatch.setattr(FolderSource, "read", counted)
     broken_image(root)
     first = faults(found(root, capsys))
     assert len(read) == 211
@@ -194,15 +195,15 @@ def test_a_stopped_check_goes_on(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unreadable, "CHUNK", 10)
-    real, read = unreadable.decode, [0]
+    real, read = FolderSource.read, [0]
 
-    def stops(images: Any, index: int) -> Any:
+    def stops(source: FolderSource, key: str) -> bytes:
         read[0] += 1
         if read[0] == 75:
             raise KeyboardInterrupt
-        return real(images, index)
+        return real(source, key)
 
-    monkeypatch.setattr(unreadable, "decode", stops)
+    monkeypatch.setattr(FolderSource, "read", stops)
     with pytest.raises(SystemExit) as stop:
         main(words(root, "--workers", "1"))
     assert stop.value.code == 130

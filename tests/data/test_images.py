@@ -16,17 +16,11 @@ from torchvision.transforms.functional import InterpolationMode
 
 from conftest import in_memory
 from tasso.data.images import DecodedPixels, OneSizePixels, PixelCache, Preprocess, Stream, thread_pool
-from tasso.data.images.decode import CorruptImageError, decode, to_rgb
-from tasso.data.images.transforms import (
-    CROP_AREA,
-    CROP_RATIO,
-    Boxes,
-    crop_and_resize,
-    crop_draws,
-    random_boxes,
-    resize_and_centre,
-)
+from tasso.data.images.decode import decode
+from tasso.data.images.transforms import crop_and_resize, resize_and_centre
 from tasso.data.task import Array, ImageSet
+from tasso.decoding.pillow import CorruptImageError, to_rgb
+from tasso.decoding.views import CROP_AREA, CROP_RATIO, Boxes, crop_draws, random_boxes
 from tasso.errors import DataError
 
 CPU = torch.device("cpu")

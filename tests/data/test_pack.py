@@ -43,9 +43,10 @@ from tasso.data.images import (
     thread_pool,
 )
 from tasso.data.images.decode import decode
-from tasso.data.images.pack import Pack, open_pack, shrink
-from tasso.data.images.transforms import Interpolation, ResizeMode, Sizes, centre_spans, crop_draws, resample
+from tasso.data.images.pack import Pack, open_pack
+from tasso.data.images.transforms import Sizes, centre_spans, resample
 from tasso.data.task import Array, ImageSet, joined
+from tasso.decoding.views import Interpolation, ResizeMode, crop_draws, shrunk
 from tasso.errors import ConfigError, DataError
 from tasso.files import locked
 from tasso.training.learner import learn
@@ -248,7 +249,7 @@ def test_small_images_are_kept_and_large_ones_keep_their_proportions(tmp_path: P
     assert pixels.sizes[:, :2].tolist() == [[50, 90], [100, 100], [125, 100], [100, 990], [100, 167]]
     assert pixels.sizes[:, 2:].tolist() == [list(p.shape[:2]) for p in images]
     for image, (pack, place) in zip(images, pixels.locations, strict=True):
-        np.testing.assert_array_equal(pack.image(place), shrink(image, 100).transpose(2, 0, 1))
+        np.testing.assert_array_equal(pack.image(place), shrunk(100, image)[1])
         if min(image.shape[:2]) <= 100:
             np.testing.assert_array_equal(pack.image(place), image.transpose(2, 0, 1))
 
@@ -314,7 +315,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from tasso.data.images import Packs, packing, thread_pool
+from tasso.data.images import Packs, thread_pool
 from tasso.data.annotated import FolderSource
 from tasso.data.task import ImageSet
 
@@ -323,9 +324,9 @@ keys = tuple(sorted(os.listdir(folder)))
 images = ImageSet(FolderSource(Path(folder)), keys, np.zeros(len(keys), dtype=np.int64))
 
 def kill_at(point):
-    # "image-N": before image N is decoded; "fsync-N": before the N-th file is flushed to disk
+    # "image-N": before the N-th image is read; "fsync-N": before the N-th file is flushed to disk
     name, number = point.split("-")
-    module, function = {"image": (packing, "decode"), "fsync": (os, "fsync")}[name]
+    module, function = {"image": (FolderSource, "read"), "fsync": (os, "fsync")}[name]
     original, calls = getattr(module, function), []
     def dies(*args):
         calls.append(args)

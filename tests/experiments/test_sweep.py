@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -21,12 +22,15 @@ from safetensors.torch import load_file
 from conftest import as_words
 from tasso.cli import main
 from tasso.config import RunConfig, from_dict, options_of
+from tasso.data.annotated import FolderSource
 from tasso.errors import ConfigError, RunError
 from tasso.experiments.sweep import Grid, Job, make_grid, parse_for, parse_values, read_grid
+from tasso.experiments.sweep import mps as mps_module
 from tasso.experiments.sweep.devices import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
+from tasso.experiments.sweep.mps import mps
 from tasso.experiments.sweep.run_jobs import Execution, check, is_finished, log_file, run_jobs
-from tasso.experiments.sweep.work import Outcome, Work, perform
+from tasso.experiments.sweep.work import Outcome, Work, perform, shared_by
 from tasso.models.loading import CONFIG_NAME, NANO
 from tasso.training.evaluator import evaluate
 from tasso.training.learner import learn
@@ -611,3 +615,111 @@ def test_missing_engines_say_what_to_install(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(ConfigError, match=rf"pip install 'tasso\[{engine}\]'"):
             run_jobs([Job({})], tmp_path / "runs", Execution(engine=engine))  # type: ignore[arg-type]
+
+
+# -- what runs on one machine share ---------------------------------------------------------------------------------
+
+
+def test_runs_of_a_sweep_decode_an_image_once_and_end_with_the_same_bits(
+    common: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = FolderSource.read, list[str]()
+
+    def counted(source: FolderSource, key: str) -> bytes:
+        reads.append(key)
+        return read(source, key)
+
+    monkeypatch.setattr(FolderSource, "read", counted)
+    jobs = [job_of(common, seed) for seed in (1, 2)]
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    for job in jobs:
+        assert perform(work_of(job, alone)).status == "finished"
+    each = len(reads) // 2
+    reads.clear()
+    with shared_by([work_of(job, together) for job in jobs], together) as works:
+        for work in works:
+            assert perform(work).status == "finished"
+        [place] = together.glob(".images-*")
+    assert len(reads) < each + 10, "of the second run only the first image of each set"
+    assert not place.exists()
+    same_results(jobs, alone, together)
+
+
+# Answers as NVIDIA's program does: it finds its daemon by a file in the folder of its pipes.
+MPS_CONTROL = """#!/bin/sh
+pipes=${CUDA_MPS_PIPE_DIRECTORY:-$DEFAULT_PIPES}
+if [ "$1" = -d ]; then
+    echo "start ${CUDA_VISIBLE_DEVICES-all}" >> "$CALLS"
+    [ -z "$NO_DAEMON" ] && : > "$pipes/daemon"
+    exit
+fi
+read -r command
+[ -e "$pipes/daemon" ] || exit 1
+echo "$command" >> "$CALLS"
+[ "$command" != quit ] || rm "$pipes/daemon"
+"""
+
+
+@pytest.fixture
+def mps_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a fake MPS was asked for, line by line."""
+    program = tmp_path / "bin" / mps_module.CONTROL
+    program.parent.mkdir()
+    program.write_text(MPS_CONTROL)
+    program.chmod(0o755)
+    calls, default = tmp_path / "calls", tmp_path / "default"
+    calls.write_text("")
+    default.mkdir()
+    values = {"PATH": f"{program.parent}:{os.environ['PATH']}", "CALLS": calls, "DEFAULT_PIPES": default}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    monkeypatch.setattr(mps_module, "PROBE", "")
+    return calls
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_mps_is_started_for_runs_that_share_a_gpu_and_stopped_after_them(
+    mps_calls: Path, tmp_path: Path, fails: bool
+) -> None:
+    expected = pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext()
+    with expected, mps(["cuda:0", "cuda:1", "cuda:0"]):
+        pipes = Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+        assert (pipes / "daemon").exists()
+        if fails:
+            raise KeyboardInterrupt
+    assert mps_calls.read_text().split("\n") == ["start all", "quit", ""]
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    assert not pipes.exists()
+
+
+@pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "cuda:1"], ["cpu", "cpu"]])
+def test_mps_is_not_started_for_runs_that_share_no_gpu(mps_calls: Path, devices: list[str]) -> None:
+    with mps(devices):
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    assert mps_calls.read_text() == ""
+
+
+def test_mps_of_somebody_else_is_used_and_left_alone(mps_calls: Path, tmp_path: Path) -> None:
+    (tmp_path / "default" / "daemon").touch()
+    with mps(["cuda:0", "cuda:0"]):
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    assert mps_calls.read_text() == "get_server_list\n"
+
+
+@pytest.mark.parametrize(("probe", "no_daemon", "end"), [("1 / 0", "", "quit\n"), ("", "1", "")])
+def test_mps_that_does_not_serve_is_not_used(
+    mps_calls: Path, monkeypatch: pytest.MonkeyPatch, probe: str, no_daemon: str, end: str
+) -> None:
+    monkeypatch.setattr(mps_module, "PROBE", probe)
+    monkeypatch.setenv("NO_DAEMON", no_daemon)
+    with mps(["cuda:0", "cuda:0"]):
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    assert mps_calls.read_text() == f"start all\n{end}"
+
+
+def test_without_the_program_there_is_no_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with mps(["cuda:0", "cuda:0"]):
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ

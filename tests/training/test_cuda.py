@@ -14,7 +14,7 @@ from torch import Tensor
 from method_runs import learn_first_task, learner_for, options_for, same
 from tasso.config import from_dict
 from tasso.data.images import OneSizePixels
-from tasso.data.images.transforms import crop_draws
+from tasso.decoding.views import crop_draws
 from tasso.errors import RunError
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune

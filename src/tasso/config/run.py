@@ -261,7 +261,7 @@ class RunConfig:
         256, scope="machine", ge=1, identity=False, commands=f"{RUNS} {EVAL} bench extend",
     )
     workers: int = option(
-        "threads that decode images; 0: one per core",
+        "threads, for large sets processes, that decode images; 0: one per core",
         0, scope="machine", ge=0, le=1024, identity=False, commands=f"{RUNS} {EVAL} pack bench extend",
     )
     cache_gib: float = option(

@@ -195,7 +195,7 @@ def _image_set(entries: Any, split: str, source: Source, classes: int, file: str
         path, label = entry
         if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < classes:
             raise DataError(f"{where}: label {label!r} is not one of 0 … {classes - 1}")
-        if not path or path.startswith("/") or ".." in Path(path).parts:
+        if not path or path.startswith("/") or (".." in path and ".." in Path(path).parts):
             raise DataError(f"{where}: path {path!r} does not lie in the images folder")
         pairs.append((path, label))
     return ImageSet.of(source, pairs)

@@ -9,14 +9,14 @@ import numpy as np
 
 from tasso.data import atlas
 from tasso.data.atlas.benchmark import PHOTO
-from tasso.data.task import Array, ImageSet, Task
+from tasso.data.task import Array, Draws, ImageSet, Task
 
 SIZE = 64
 PER_CLASS = {"train": 64, "val": 8, "test": 25}
 REFERENCE_IMAGES = 4000
 
 
-class DrawnSource:
+class DrawnSource(Draws):
     """Keys are `<domain>/<split>/<label>/<index>`, with the style at the end unless it is a photo."""
 
     def read(self, key: str) -> Array:

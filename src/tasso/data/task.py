@@ -37,6 +37,14 @@ class Stamped(Protocol):
         """One text per key; it changes when the image changes."""
 
 
+class Draws:
+    """A source that draws images by code, each from its key alone: another process can do it as well."""
+
+    def read(self, key: str) -> Array:
+        """Pixels, `(H, W, 3)` uint8."""
+        raise NotImplementedError
+
+
 class NotTurned(bytes):
     """An encoded image that is not turned upright when it is decoded."""
 

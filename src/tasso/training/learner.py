@@ -194,6 +194,7 @@ class Learner:
             results = self._run()
             finished = True
         finally:
+            self.data.cache.close()
             self.tracking.close(finished)
         return results
 
@@ -202,6 +203,7 @@ class Learner:
         tasks = self.sequence.tasks
         self._log_plan(results)
         if not results["mtil"]["zero_shot"]:
+            self.data.read_ahead(tasks[0].train, self.sequence.reference)
             rows = self._evaluate("zero-shot", range(len(tasks) + 1), with_alignment=True)
             add_zero_shot(results, rows)
             self._write(results)
@@ -278,6 +280,7 @@ class Learner:
             self.told_memory = True
         loop = self.task_loop(training, index)
         loop.resume()
+        self.data.read_ahead(*(following.train for following in self.sequence.tasks[index + 1 : index + 2]))
         preparing_seconds = round(time.perf_counter() - started, 3)
         with stop_signals() as stop:
             try:

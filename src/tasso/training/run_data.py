@@ -46,6 +46,12 @@ class RunData:
         """As `pixels`, for images that are used in several tasks."""
         return self.cache.pixels(images, what)
 
+    def read_ahead(self, *sets: ImageSet | None) -> None:
+        """Begin to read images that the next task will use, while a GPU is busy; a CPU has no time for it."""
+        if self.device.type != "cpu":
+            for images in filter(None, sets):
+                self.cache.read_ahead(images)
+
     def streams(
         self, index: int, task: Task, train: Pixels, method: Method, extra: Mapping[str, ImageSet]
     ) -> dict[str, Stream]:

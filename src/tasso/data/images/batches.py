@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tasso.data.images.pixels import OneSizePixels, Pixels
-from tasso.data.images.transforms import Indices, crop_draws
+from tasso.decoding.views import Indices, crop_draws
 from tasso.distributed import SINGLE_PROCESS, Distributed
 
 View = Literal["train", "eval"]

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from tasso.data.images.decode import decode
+from tasso.data.images.decode import ImagePool, decode, decode_all
 from tasso.data.images.packed import PackedPixels
 from tasso.data.images.packs import Packs
 from tasso.data.images.pixels import DecodedPixels, MixedSizesError, OneSizePixels, Pixels
-from tasso.data.images.transforms import Preprocess
-from tasso.data.task import ImageSet
+from tasso.data.images.shared import shared_images
+from tasso.data.task import Array, ImageSet
+from tasso.decoding.views import Indices, Preprocess, planes
 from tasso.progress import progress
 
 log = logging.getLogger("tasso")
 
 GIB = 2**30
+CPU = torch.device("cpu")
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")  # limits of a container
 
@@ -36,7 +40,7 @@ class PixelCache:
         self,
         preprocess: Preprocess,
         device: torch.device,
-        pool: ThreadPoolExecutor,
+        pool: ImagePool,
         limit_gib: float,
         packs: Packs | None = None,
     ) -> None:
@@ -52,6 +56,9 @@ class PixelCache:
         self._in_use: set[Hashable] = set()
         self._passing: set[Hashable] = set()  # of those in use, the sets that are dropped when the phase ends
         self._reported: set[str] = set()
+        self._reader = ThreadPoolExecutor(1)  # of sets that are read ahead
+        self._read_ahead: dict[Hashable, Future[Pixels]] = {}
+        self._closed = threading.Event()
 
     def begin_phase(self) -> None:
         """The sets asked for until now are no longer in use: a task ends, or an evaluation."""
@@ -74,11 +81,41 @@ class PixelCache:
             self._passing.discard(key)
         elif key not in self._sets:
             self._passing.add(key)
-        pixels = self._sets.pop(key) if key in self._sets else self._open(images)
+        if key in self._sets:
+            pixels = self._sets.pop(key)
+        elif key in self._read_ahead:
+            pixels = self._read_ahead.pop(key).result()
+        else:
+            pixels = self._open(images)
         if isinstance(pixels, OneSizePixels) and pixels.stack is None:
             pixels = self._load(pixels, images, what)
         self._sets[key] = pixels
         self._in_use.add(key)
+        return pixels
+
+    def read_ahead(self, images: ImageSet) -> None:
+        """Begin to read a set that will be asked for, into the host's memory if half of what is free is enough.
+
+        A thread does it and uses no device, so that training can go on. What goes wrong is raised by `pixels`.
+        """
+        key = (images.source, images.keys)
+        if not (self._closed.is_set() or key in self._sets or key in self._read_ahead):
+            self._read_ahead[key] = self._reader.submit(self._opened_ahead, images)
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._closed.set()
+        self._reader.shutdown(cancel_futures=True)
+
+    def _opened_ahead(self, images: ImageSet) -> Pixels:
+        pixels = self._open(images)
+        if not isinstance(pixels, OneSizePixels) or pixels.checked:  # of packs and shared files there is no need
+            return pixels
+        try:
+            if pixels.nbytes <= min(self.limit, free_memory(CPU) // 2):
+                pixels.read_ahead(self._closed.is_set)
+        except MixedSizesError:
+            return DecodedPixels(images, self.preprocess, self.device, self.pool)
         return pixels
 
     def _load(self, pixels: OneSizePixels, images: ImageSet, what: str) -> Pixels:
@@ -96,11 +133,16 @@ class PixelCache:
             packed = PackedPixels(locations, self.preprocess, self.device, self.pool)
             if not packed.one_size:
                 return packed
-            read, checked = packed.image, True
+            first, checked = packed.image(0), True
+            read: Callable[[Indices], Iterable[Array]] = partial(self.pool.map, packed.copied)
+        elif (shared := shared_images(images)) is not None:
+            first, checked, read = shared[0], True, partial(map, shared.__getitem__)
         else:
-            read, checked = (lambda index: decode(images, index).transpose(2, 0, 1)), False
-        shape = (len(images), *read(0).shape)
-        return OneSizePixels(shape, read, self.preprocess, self.device, self.pool, checked)
+            first, checked = planes(decode(images, 0)), False
+            read = partial(decode_all, images, pool=self.pool, view=planes)
+        channels, height, width = first.shape
+        shape = (len(images), channels, height, width)
+        return OneSizePixels(shape, read, self.preprocess, self.device, checked)
 
     def _make_room(self, nbytes: int, what: str) -> bool:
         """Evict sets until there is room for one more; False, and nothing is evicted, if that would not be enough."""

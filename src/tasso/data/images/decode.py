@@ -1,99 +1,125 @@
-"""The one function that turns stored images into pixels."""
+"""Images of a set become pixels: one by one, or many at once in threads and processes."""
 
 from __future__ import annotations
 
-import io
+import os
 import zipfile
 import zlib
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError
 
-from tasso.data.task import Array, ImageSet, NotTurned
+from tasso.data.task import Array, Draws, ImageSet, NotTurned
+from tasso.decoding.pillow import CorruptImageError
+from tasso.decoding.processes import view_all_elsewhere
+from tasso.decoding.views import Decoded, Indices
+from tasso.decoding.worker import Stored, View, view_all
 from tasso.errors import DataError
 
+PROCESSES_FROM = 512  # images of a set; for fewer it does not pay to start processes
+PROCESSES = 32  # at most
+AHEAD = 256  # decoded images that may wait to be used
 
-class CorruptImageError(DataError):
-    """The file is no image, or a damaged one. Reading it again would not help."""
+
+class ImagePool(ThreadPoolExecutor):
+    """Threads that read images. For large sets each has a process that decodes them."""
+
+    def __init__(self, workers: int, processes_from: float = PROCESSES_FROM) -> None:
+        """`processes_from`: sets of so many images are decoded in other processes, if there are several workers."""
+        super().__init__(workers)
+        self.workers, self.processes_from = workers, processes_from
+
+
+def thread_pool(workers: int) -> ImagePool:
+    """As many threads as asked for; 0: one per core that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ImagePool(workers or min(cores, PROCESSES))
 
 
 def decode(images: ImageSet, index: int) -> Array:
     """Pixels of one image, `(H, W, 3)` uint8. An error names the image."""
+    [image] = _views(images, [index], _as_array, [None])
+    if isinstance(image, DataError):
+        raise image
+    return image  # type: ignore[no-any-return]
+
+
+def decode_all(
+    images: ImageSet,
+    indices: Sequence[int] | Indices,
+    pool: ImagePool,
+    view: View,
+    arguments: Sequence[Any] | Array | None = None,
+    *,
+    keep: type[DataError] | tuple[()] = (),
+) -> Generator[Any]:
+    """`view(image, argument)` of many images, in their order, made some way ahead. An error names the image.
+
+    Args:
+        view: of an image, a Pillow image or `(H, W, 3)` uint8; it is pickled.
+        arguments: one per image; None: all are None.
+        keep: errors of this kind take the place of their images, instead of being raised.
+    """
+    count = len(indices)
+    size = max(1, min(AHEAD, count) // (2 * pool.workers))  # of the images that a thread gets at once
+    elsewhere = pool.workers > 1 and len(images) >= pool.processes_from
+    parts = iter([slice(first, first + size) for first in range(0, count, size)])
+    waiting: deque[Future[list[Any]]] = deque()
+
+    def submit(part: slice) -> None:
+        own = [None] * size if arguments is None else arguments[part]
+        waiting.append(pool.submit(_views, images, indices[part], view, own, elsewhere))
+
+    for part in islice(parts, 2 * pool.workers):
+        submit(part)
+    try:
+        while waiting:
+            for result in waiting.popleft().result():
+                if isinstance(result, DataError) and not isinstance(result, keep):
+                    raise result
+                yield result
+            for part in islice(parts, 1):
+                submit(part)
+    finally:  # else the threads would first decode all that is queued
+        for future in waiting:
+            future.cancel()
+
+
+def _views(
+    images: ImageSet,
+    indices: Sequence[int] | Indices,
+    view: View,
+    arguments: Sequence[Any] | Array,
+    elsewhere: bool = False,
+) -> list[Any]:
+    """The view of each image, or its error."""
+    stored = [_read(images, int(index)) for index in indices]
+    pixels = any(isinstance(image, Stored) and isinstance(image.content, np.ndarray) for image in stored)
+    make = view_all_elsewhere if elsewhere and not pixels else view_all
+    return make(view, list(zip(stored, arguments, strict=False)))
+
+
+def _as_array(image: Decoded, _: None) -> Array:
+    return image if isinstance(image, np.ndarray) else np.array(image)
+
+
+def _read(images: ImageSet, index: int) -> Stored | DataError:
+    """An image as its source has it."""
     key = images.keys[index]
     where = images.source.describe(key)
+    if isinstance(images.source, Draws):
+        return Stored(partial(images.source.read, key), True, where)
     try:
-        stored = images.source.read(key)
+        content = images.source.read(key)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise CorruptImageError(f"{where}: not a readable image: {error}") from None
+        return CorruptImageError(f"{where}: not a readable image: {error}")
     except Exception as error:  # no permission, no memory, no such file: the image itself may be fine
-        raise DataError(f"{where}: not a readable image: {error}") from None
-    try:
-        if isinstance(stored, np.ndarray):
-            return stored
-        return pixels_of(io.BytesIO(stored), upright=not isinstance(stored, NotTurned))
-    except MemoryError:
-        raise DataError(f"{where}: not enough memory for this image") from None
-    except Exception as error:  # Pillow raises errors of many kinds for a damaged file
-        raise CorruptImageError(f"{where}: not a readable image: {reason(error)}") from None
-
-
-def reason(error: Exception) -> str:
-    """What is wrong with an image. Pillow's own message for an unknown format is about Python objects."""
-    if isinstance(error, UnidentifiedImageError):
-        return "unknown image format"
-    return str(error) or type(error).__name__
-
-
-def pixels_of(file: io.BytesIO | str, upright: bool = True) -> Array:
-    """Pixels of an encoded image, `(H, W, 3)` uint8; turned upright, or as stored."""
-    with Image.open(file) if isinstance(file, str) else _open(file) as image:
-        return to_rgb(image, upright)
-
-
-def _open(file: io.BytesIO) -> Image.Image:
-    """Pillow tries its plugins in turn, and WebP's is one of the last: with thousands of small images that counts."""
-    start = file.read(12)
-    file.seek(0)
-    return Image.open(file, formats=("WEBP",) if start[:4] == b"RIFF" and start[8:] == b"WEBP" else None)
-
-
-# What turns an image upright, by its EXIF orientation.
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Apply the EXIF orientation: cameras store images as the sensor saw them and note how they were held.
-
-    Pillow's own `exif_transpose` rewrites all EXIF data, and fails where a tag is malformed.
-    """
-    try:
-        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged EXIF data are no reason to refuse an image
-        return image
-    return image if turn is None else image.transpose(turn)
-
-
-def to_rgb(image: Image.Image, upright: bool = True) -> Array:
-    """A Pillow image as RGB, `(H, W, 3)` uint8; turned upright, or as stored.
-
-    Pillow itself would clip 16-bit values at 255.
-    """
-    image.load()  # a damaged image is found here, not where damaged EXIF data are ignored
-    if upright:
-        image = _upright(image)
-    if image.mode.startswith("I;16"):
-        grey = (np.asarray(image).astype(np.uint16) // 257).astype(np.uint8)
-        return np.repeat(grey[..., None], 3, axis=-1)
-    if image.mode in ("I", "F"):
-        raise ValueError(f"mode {image.mode} has no known range of values; save it with 8 or 16 bits per channel")
-    if isinstance(image.info.get("transparency"), bytes):  # else Pillow warns, image by image
-        image = image.convert("RGBA")
-    return np.array(image.convert("RGB"))
+        return DataError(f"{where}: not a readable image: {error}")
+    # Plain bytes, since a worker should not need to know what these are.
+    upright = not isinstance(content, NotTurned)
+    return Stored(content if upright else bytes(content), upright, where)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tasso.data.images.decode import pixels_of, reason, to_rgb
 from tasso.data.readers.labelled import SUFFIXES
 from tasso.data.task import Array
+from tasso.decoding.pillow import pixels_of, reason, to_rgb
 from tasso.errors import DataError
 
 ImageLike = str | Path | Image.Image | Array

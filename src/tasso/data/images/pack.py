@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from tasso.data.images.transforms import Indices, Sizes
+from tasso.data.images.transforms import Sizes
 from tasso.data.task import Array, ImageSet
+from tasso.decoding.views import Indices
 from tasso.errors import DataError
 from tasso.files import parse_json
 
@@ -134,16 +134,3 @@ def _damaged(file: Path, reason: str) -> DamagedPackError:
     return DamagedPackError(
         f"{file}: damaged: {reason}. Remove the folder {file.parent}; its images are packed again when they are needed"
     )
-
-
-def shrink(image: Array, size: int) -> Array:
-    """Bring the short side of an image `(H, W, 3)` down to `size` and keep its proportions.
-
-    Bicubic and antialiased, as the models' own preprocessing shrinks images. Smaller images stay as they are.
-    """
-    height, width = image.shape[:2]
-    short = min(height, width)
-    if short <= size:
-        return image
-    target = round(width * size / short), round(height * size / short)
-    return np.asarray(Image.fromarray(image).resize(target, Image.Resampling.BICUBIC))

@@ -12,18 +12,9 @@ from torch import Tensor
 
 from tasso.data.images.pack import split_sizes
 from tasso.data.images.packs import Location
-from tasso.data.images.transforms import (
-    Boxes,
-    Indices,
-    Preprocess,
-    Span,
-    centre_spans,
-    crop_spans,
-    normalise,
-    random_boxes,
-    resample,
-)
+from tasso.data.images.transforms import Span, centre_spans, crop_spans, normalise, resample
 from tasso.data.task import Array
+from tasso.decoding.views import Boxes, Indices, Preprocess, random_boxes
 
 CPU_IMAGES = 16  # at once on a CPU: intermediate results then stay in its cache
 
@@ -49,6 +40,10 @@ class PackedPixels:
         """One image as packed, `(3, H, W)` uint8."""
         pack, own = self.locations[index]
         return pack.image(own)
+
+    def copied(self, index: int) -> Array:
+        """A copy of `image`: what is not in memory yet is read from the disk here, not where it is used."""
+        return self.image(index).copy()
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         packed, original = split_sizes(self.sizes[indices])

@@ -1,4 +1,4 @@
-"""Writes a pack. Images are decoded by threads and written in their order, so the bytes do not depend on the threads.
+"""Writes a pack. Images are decoded in parallel and written in their order, so the bytes do not depend on that.
 
 A killed process leaves a temporary file; the next one removes it and begins again.
 """
@@ -7,28 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import deque
-from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from tasso.data.images.decode import CorruptImageError, decode
-from tasso.data.images.pack import INDEX, VERSION, Index, shrink
-from tasso.data.task import Array, ImageSet
+from tasso.data.images.decode import ImagePool, decode_all
+from tasso.data.images.pack import INDEX, VERSION, Index
+from tasso.data.task import ImageSet
+from tasso.decoding.pillow import CorruptImageError
+from tasso.decoding.views import shrunk
 from tasso.files import is_temporary, write_atomically, write_text
 from tasso.progress import progress
 
-AHEAD = 256  # decoded images that may wait to be written
-
-# Sizes of one image (as in `Index.sizes`) with its pixels (3, H, W), or the error of an image that cannot be decoded.
-Packed = tuple[tuple[int, int, int, int], Array] | CorruptImageError
-
 
 def build(
-    folder: Path, images: ImageSet, stamps: Sequence[str], size: int, pool: ThreadPoolExecutor, skip: bool, title: str
+    folder: Path, images: ImageSet, stamps: Sequence[str], size: int, pool: ImagePool, skip: bool, title: str
 ) -> None:
     """Write the pack of a set. The caller has locked the folder.
 
@@ -43,13 +38,13 @@ def build(
     errors: dict[int, str] = {}
 
     def write(path: Path) -> None:
+        keep = CorruptImageError if skip else ()
+        results = decode_all(images, range(len(images)), pool, partial(shrunk, size), keep=keep)
         # Closed at once when something goes wrong: else the threads would first decode all that is queued.
-        packing = contextlib.closing(_packed(images, size, pool))
+        packing = contextlib.closing(results)
         with path.open("wb") as file, progress(f"packing {title}", len(images)) as advance, packing as packed:
             for number, result in enumerate(packed):
                 if isinstance(result, CorruptImageError):
-                    if not skip:
-                        raise result
                     errors[number] = str(result)
                     sizes.append((0, 0, 0, 0))
                 else:
@@ -67,25 +62,3 @@ def build(
 
 def _digest(stamps: Sequence[str], size: int) -> str:
     return hashlib.sha256("\n".join([str(VERSION), str(size), *stamps]).encode()).hexdigest()[:12]
-
-
-def _packed(images: ImageSet, size: int, pool: ThreadPoolExecutor) -> Generator[Packed]:
-    """All images in their order, decoded by threads some way ahead."""
-
-    def pack(index: int) -> Packed:
-        try:
-            image = decode(images, index)
-        except CorruptImageError as error:
-            return error
-        small = shrink(image, size)
-        return (*small.shape[:2], *image.shape[:2]), np.ascontiguousarray(small.transpose(2, 0, 1))
-
-    remaining = iter(range(len(images)))
-    waiting: deque[Future[Packed]] = deque(pool.submit(pack, index) for index in islice(remaining, AHEAD))
-    try:
-        while waiting:
-            yield waiting.popleft().result()
-            waiting.extend(pool.submit(pack, index) for index in islice(remaining, 1))
-    finally:
-        for future in waiting:
-            future.cancel()

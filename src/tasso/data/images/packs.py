@@ -7,16 +7,16 @@ import hashlib
 import logging
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasso.config import RunConfig
-from tasso.data.images.decode import CorruptImageError
+from tasso.data.images.decode import ImagePool
 from tasso.data.images.pack import DamagedPackError, Pack, open_pack
 from tasso.data.images.packing import build
-from tasso.data.images.transforms import Preprocess
 from tasso.data.task import AsStored, ImageSet, JoinedSource, Source, Stamped, Task, TaskSequence
+from tasso.decoding.pillow import CorruptImageError
+from tasso.decoding.views import Preprocess
 from tasso.errors import ConfigError, DataError
 from tasso.files import locked
 
@@ -39,7 +39,7 @@ class Report:
 class Packs:
     """A folder with one pack per set."""
 
-    def __init__(self, folder: Path, size: int, skip: bool, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, folder: Path, size: int, skip: bool, pool: ImagePool) -> None:
         """
         Args:
             size: short side of packed images; smaller ones are kept as they are.
@@ -151,7 +151,7 @@ def _advice(may_skip: bool) -> str:
     return "Replace it: an image to evaluate on is never left out, since the score would be that of another set"
 
 
-def open_packs(config: RunConfig, pool: ThreadPoolExecutor, preprocess: Preprocess | None = None) -> Packs | None:
+def open_packs(config: RunConfig, pool: ImagePool, preprocess: Preprocess | None = None) -> Packs | None:
     """The packs that a configuration asks for, large enough for the model; None if it asks for none."""
     if config.pack_dir is None:
         return None

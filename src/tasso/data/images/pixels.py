@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import takewhile
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor
 
-from tasso.data.images.decode import decode
-from tasso.data.images.transforms import (
-    Boxes,
-    Indices,
-    Preprocess,
-    centre_offset,
-    crop_and_resize,
-    normalise,
-    random_boxes,
-    resize_and_centre,
-    resized,
-)
+from tasso.data.images.decode import ImagePool, decode_all
+from tasso.data.images.transforms import crop_and_resize, normalise, resize_and_centre
 from tasso.data.task import Array, ImageSet
+from tasso.decoding.views import Indices, Preprocess, centre_crop, random_boxes, random_crop
 from tasso.errors import DataError
 
 CHUNK_BYTES = 2**28  # of decoded images that are handled at once
 CHUNK_IMAGES = 256  # of a set that are read at once
-PIL_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 class Pixels(Protocol):
@@ -54,6 +43,14 @@ class MixedSizesError(DataError):
     """The images of a set are not of one size."""
 
 
+def copy_rows(images: Iterator[Array], to: Array) -> None:
+    """The next images, each `(3, H, W)`, as rows of an array `(N, 3, H, W)`."""
+    for row, image in zip(range(len(to)), images, strict=False):
+        if image.shape != to.shape[1:]:
+            raise MixedSizesError(f"an image of shape {image.shape} among others of {to.shape[1:]}")
+        to[row] = image
+
+
 class OneSizePixels:
     """Images of one size, in memory on the device or read when needed. Views are computed on the device, batch by
     batch, and have the same bits in both cases."""
@@ -61,22 +58,21 @@ class OneSizePixels:
     def __init__(
         self,
         shape: tuple[int, int, int, int],
-        read: Callable[[int], Array],
+        read: Callable[[Indices], Iterable[Array]],
         preprocess: Preprocess,
         device: torch.device,
-        pool: ThreadPoolExecutor,
         checked: bool = False,
     ) -> None:
         """
         Args:
             shape: (N, 3, H, W).
-            read: the image with this index, `(3, H, W)` uint8.
+            read: the images at some indices, each `(3, H, W)` uint8.
             checked: all images are known to be of this size.
         """
-        self.shape, self.read, self.preprocess, self.device, self.pool = shape, read, preprocess, device, pool
-        self.checked = checked
+        self.shape, self.read, self.preprocess, self.device, self.checked = shape, read, preprocess, device, checked
         self.nbytes = math.prod(shape)
         self.stack: Tensor | None = None  # all images on the device, (N, 3, H, W) uint8, if they are in memory
+        self._ahead: Array | None = None  # all images on the host, from `read_ahead` until `load`
         self._at_once = max(1, CHUNK_BYTES * shape[0] // max(1, self.nbytes))
 
     def __len__(self) -> int:
@@ -94,17 +90,28 @@ class OneSizePixels:
             MixedSizesError: an image has another size.
         """
         if self.checked and not make_room():
+            self._ahead = None
             return
-        stack, step = None, min(self._at_once, CHUNK_IMAGES)
-        for start in range(0, len(self), step):
-            indices = np.arange(start, min(start + step, len(self)))
-            images = self._read(indices)
-            if start == 0 and (self.checked or make_room()):
+        stack, done = None, 0
+        for images in self._chunks(np.arange(len(self)), min(self._at_once, CHUNK_IMAGES)):
+            if done == 0 and (self.checked or make_room()):
                 stack = torch.empty(self.shape, dtype=torch.uint8, device=self.device)
             if stack is not None:
-                stack[start : start + step] = images
-            on_progress(len(indices))
-        self.stack, self.checked = stack, True
+                stack[done : done + len(images)] = images
+            done += len(images)
+            on_progress(len(images))
+        self.stack, self.checked, self._ahead = stack, True, None
+
+    def read_ahead(self, stopped: Callable[[], bool]) -> None:
+        """Read the images into the host's memory, for `load`. Uses no device: a thread may do it while others train.
+
+        Raises:
+            MixedSizesError: an image has another size.
+        """
+        ahead: Array = np.empty(self.shape, dtype=np.uint8)
+        copy_rows(takewhile(lambda image: not stopped(), self.read(np.arange(len(self)))), ahead)
+        if not stopped():
+            self._ahead, self.checked = ahead, True
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         height, width = (np.full(len(indices), side, dtype=np.int64) for side in self.shape[-2:])
@@ -123,66 +130,36 @@ class OneSizePixels:
     def _take(self, indices: Indices) -> Tensor:
         stack = self.stack
         if stack is None:
-            return self._read(indices).to(self.device, non_blocking=True)
+            return next(self._chunks(indices, len(indices))).to(self.device, non_blocking=True)
         return stack[torch.from_numpy(indices).to(self.device, non_blocking=True)]
 
-    def _read(self, indices: Indices) -> Tensor:
-        """`(B, 3, H, W)` uint8, not on the device yet."""
-        batch = torch.empty((len(indices), *self.shape[1:]), dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        pixels: Array = batch.numpy()
-
-        def copy(row: int) -> None:
-            image = self.read(int(indices[row]))
-            if image.shape != self.shape[1:]:
-                raise MixedSizesError(f"an image of shape {image.shape} among others of {self.shape[1:]}")
-            pixels[row] = image
-
-        list(self.pool.map(copy, range(len(indices))))
-        return batch
+    def _chunks(self, indices: Indices, size: int) -> Iterator[Tensor]:
+        """Some images, `size` at a time: `(size, 3, H, W)` uint8, not on the device yet."""
+        images = iter(self.read(indices) if self._ahead is None else map(self._ahead.__getitem__, indices))
+        for first in range(0, len(indices), size):
+            shape = (min(size, len(indices) - first), *self.shape[1:])
+            chunk = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+            copy_rows(images, chunk.numpy())
+            yield chunk
 
 
 class DecodedPixels:
     """Images are decoded, cropped and resized one by one when needed, exactly as torchvision does it with Pillow."""
 
-    def __init__(
-        self, images: ImageSet, preprocess: Preprocess, device: torch.device, pool: ThreadPoolExecutor
-    ) -> None:
+    def __init__(self, images: ImageSet, preprocess: Preprocess, device: torch.device, pool: ImagePool) -> None:
         self.images, self.preprocess, self.device, self.pool = images, preprocess, device, pool
 
     def __len__(self) -> int:
         return len(self.images)
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
-        def view(row: int) -> Array:
-            image = Image.fromarray(decode(self.images, int(indices[row])))
-            size = np.array([image.height], np.int64), np.array([image.width], np.int64)
-            return self._crop(image, random_boxes(draws[row : row + 1], *size))
-
-        return self._batch(view, len(indices))
+        return self._batch(indices, random_crop, draws)
 
     def eval_view(self, indices: Indices) -> Tensor:
-        def view(row: int) -> Array:
-            image = Image.fromarray(decode(self.images, int(indices[row])))
-            height, width = resized(image.height, image.width, self.preprocess)
-            image = image.resize((width, height), PIL_FILTERS[self.preprocess.interpolation])
-            size = self.preprocess.size
-            top, left = centre_offset(height, size), centre_offset(width, size)
-            return np.asarray(image.crop((left, top, left + size, top + size)))
+        return self._batch(indices, centre_crop)
 
-        return self._batch(view, len(indices))
-
-    def _crop(self, image: Image.Image, box: Boxes) -> Array:
-        top, left, height, width = (int(v[0]) for v in (box.top, box.left, box.height, box.width))
-        region = image.crop((left, top, left + width, top + height))
-        size = (self.preprocess.size, self.preprocess.size)
-        return np.asarray(region.resize(size, PIL_FILTERS[self.preprocess.interpolation]))
-
-    def _batch(self, view: Callable[[int], Array], count: int) -> Tensor:
-        images = torch.from_numpy(np.stack(list(self.pool.map(view, range(count)))))
+    def _batch(self, indices: Indices, view: Callable[..., Array], draws: Array | None = None) -> Tensor:
+        views = decode_all(self.images, indices, self.pool, partial(view, self.preprocess), draws)
+        images = torch.from_numpy(np.stack(list(views)))
         images = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float() / 255
         return normalise(images, self.preprocess)
-
-
-def thread_pool(workers: int) -> ThreadPoolExecutor:
-    """Threads for decoding: Pillow releases the interpreter lock while it decodes."""
-    return ThreadPoolExecutor(workers or os.cpu_count() or 1)

@@ -12,53 +12,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Interpolation = Literal["bicubic", "bilinear"]
-ResizeMode = Literal["shortest", "squash"]
-Indices = npt.NDArray[np.int64]
-Numbers = Indices | npt.NDArray[np.float64]
-
-# RandomResizedCrop of the authors: area 0.9–1.0, torchvision's default aspect ratios, ten attempts.
-CROP_AREA = (0.9, 1.0)
-CROP_RATIO = (3 / 4, 4 / 3)
-CROP_ATTEMPTS = 10
+from tasso.decoding.views import Boxes, Indices, Interpolation, Numbers, centre_offset, resized
+from tasso.decoding.views import Preprocess as Preprocess
 
 FILTER_WIDTH = {"bicubic": 2.0, "bilinear": 1.0}  # how far a filter reaches on both sides, unstretched
 BAND = 56  # samples that a CPU computes at once
-
-
-@dataclass(frozen=True)
-class Preprocess:
-    """What a model expects of its input: images of `size` × `size` pixels, normalised by mean and std."""
-
-    size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    interpolation: Interpolation = "bicubic"
-    resize_mode: ResizeMode = "shortest"
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """One region per image, in pixels; each field is `(B,)`."""
-
-    top: Numbers
-    left: Numbers
-    height: Numbers
-    width: Numbers
-
-    def __len__(self) -> int:
-        return len(self.top)
-
-    def __getitem__(self, part: slice) -> Boxes:
-        """The boxes of some of the images."""
-        return Boxes(self.top[part], self.left[part], self.height[part], self.width[part])
 
 
 @dataclass(frozen=True)
@@ -67,48 +31,6 @@ class Sizes:
 
     height: Indices
     width: Indices
-
-
-def crop_draws(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
-    """The random numbers of `count` crops, `(count, attempts, 4)`.
-
-    They do not depend on the images' sizes, so that they can be drawn before the images are read.
-    """
-    return rng.random((count, CROP_ATTEMPTS, 4))
-
-
-def random_boxes(draws: npt.NDArray[np.float64], height: Indices, width: Indices) -> Boxes:
-    """torchvision's RandomResizedCrop: the first of ten attempts that fits, else the centre.
-
-    Args:
-        draws: `(B, attempts, 4)`.
-        height: `(B,)`.
-        width: `(B,)`.
-    """
-    area = (height * width)[:, None] * (CROP_AREA[0] + draws[..., 0] * (CROP_AREA[1] - CROP_AREA[0]))
-    low, high = np.log(CROP_RATIO[0]), np.log(CROP_RATIO[1])
-    ratio = np.exp(low + draws[..., 1] * (high - low))
-    w, h = np.rint(np.sqrt(area * ratio)).astype(np.int64), np.rint(np.sqrt(area / ratio)).astype(np.int64)
-    fits = (w > 0) & (w <= width[:, None]) & (h > 0) & (h <= height[:, None])
-    row, first = np.arange(len(draws)), fits.argmax(axis=1)
-    w, h = w[row, first], h[row, first]
-    top = (draws[row, first, 2] * (height - h + 1)).astype(np.int64)
-    left = (draws[row, first, 3] * (width - w + 1)).astype(np.int64)
-    fallback = _centre_boxes(height, width)
-    ok = fits.any(axis=1)
-    return Boxes(
-        np.where(ok, top, fallback.top),
-        np.where(ok, left, fallback.left),
-        np.where(ok, h, fallback.height),
-        np.where(ok, w, fallback.width),
-    )
-
-
-def _centre_boxes(height: Indices, width: Indices) -> Boxes:
-    ratio = width / height
-    w = np.where(ratio > CROP_RATIO[1], np.rint(height * CROP_RATIO[1]).astype(np.int64), width)
-    h = np.where(ratio < CROP_RATIO[0], np.rint(width / CROP_RATIO[0]).astype(np.int64), height)
-    return Boxes((height - h) // 2, (width - w) // 2, h, w)
 
 
 @dataclass(frozen=True)
@@ -238,21 +160,6 @@ def resize_and_centre(pixels: Tensor, preprocess: Preprocess) -> Tensor:
         return pixels.float() / 255
     one = Sizes(np.array([height]), np.array([width]))  # all images are of one size: one matrix per side will do
     return resample(pixels, *centre_spans(one, one, preprocess), preprocess)
-
-
-def centre_offset(length: int, size: int) -> int:
-    """Where torchvision's centre crop begins; it rounds half to even."""
-    return round((length - size) / 2.0)
-
-
-def resized(height: int, width: int, preprocess: Preprocess) -> tuple[int, int]:
-    """Size after torchvision's Resize, before the centre crop."""
-    size = preprocess.size
-    if preprocess.resize_mode == "squash":
-        return size, size
-    if height <= width:
-        return size, int(size * width / height)
-    return int(size * height / width), size
 
 
 def resample(pixels: Tensor, rows: Span, columns: Span, preprocess: Preprocess) -> Tensor:

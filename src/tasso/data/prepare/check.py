@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
 from tasso.data.benchmarks import MTIL, DataSet
 from tasso.data.catalogue import data_root, subset
-from tasso.data.images import thread_pool
+from tasso.data.images.decode import ImagePool, thread_pool
 from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.fingerprint import ZeroShot, differences
 from tasso.data.prepare.layouts import EUROSAT_NAMES, flower_names
@@ -170,7 +169,7 @@ def _compare_names(report: DataSetReport, found: Sequence[str], expected: Sequen
             return
 
 
-def _read(report: DataSetReport, images: ImageSet, title: str, pool: ThreadPoolExecutor, cache: CheckedImages) -> None:
+def _read(report: DataSetReport, images: ImageSet, title: str, pool: ImagePool, cache: CheckedImages) -> None:
     errors = unreadable(images, title, pool, cache)
     report.images_read += len(images) - len(errors)
     if errors:

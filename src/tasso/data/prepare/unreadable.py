@@ -6,11 +6,11 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tasso.data.images.decode import decode
+from tasso.data.images.decode import ImagePool, decode_all
 from tasso.data.task import ImageSet, Stamped
+from tasso.decoding.views import Decoded
 from tasso.errors import DataError
 from tasso.progress import progress
 
@@ -44,7 +44,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tasso"
 
 
-def unreadable(images: ImageSet, title: str, pool: ThreadPoolExecutor, cache: CheckedImages) -> list[str]:
+def unreadable(images: ImageSet, title: str, pool: ImagePool, cache: CheckedImages) -> list[str]:
     """Decode all images that are not in the cache; returns one message per image that cannot be decoded.
 
     Images drawn by code are always readable and left out.
@@ -57,7 +57,7 @@ def unreadable(images: ImageSet, title: str, pool: ThreadPoolExecutor, cache: Ch
             chunk = range(start, min(start + CHUNK, len(images)))
             digest = _digest(images, images.source, chunk)
             if digest is None or digest not in cache.digests:
-                found = [message for message in pool.map(lambda index: _error(images, index), chunk) if message]
+                found = [str(error) for error in decode_all(images, chunk, pool, _nothing, keep=DataError) if error]
                 errors += found
                 if digest and not found:
                     cache.add(digest)
@@ -65,12 +65,8 @@ def unreadable(images: ImageSet, title: str, pool: ThreadPoolExecutor, cache: Ch
     return errors
 
 
-def _error(images: ImageSet, index: int) -> str | None:
-    try:
-        decode(images, index)
-    except DataError as error:
-        return str(error)
-    return None
+def _nothing(image: Decoded, _: None) -> None:
+    """That it can be decoded is all there is to know."""
 
 
 def _digest(images: ImageSet, source: Stamped, indices: Sequence[int]) -> str | None:

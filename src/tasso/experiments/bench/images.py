@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from PIL import Image
 from tasso.data import ImageSet
 from tasso.data.annotated import FolderSource
 from tasso.data.images import Packs, PixelCache, Pixels, Stream
+from tasso.data.images.decode import ImagePool
 from tasso.experiments.bench.random_tasks import bench_learner, random_learner, two_tasks
 from tasso.experiments.bench.step import IMAGES, time_steps
 from tasso.experiments.bench.timing import describe_machine, synchronise
@@ -35,15 +38,15 @@ def bench_images(
     rounds: int = 3,
     calls: int | None = None,
 ) -> dict[str, Any]:
-    """Images per second from JPEG files of mixed sizes, decoded ("exact") and packed; then training steps from packs
-    against those with images on the device.
+    """Images per second from JPEG files of mixed sizes, decoded ("exact") and packed; decoding in processes against
+    threads, also of small images; then training steps from packs against those with images on the device.
 
     The files have just been written, so they are read from the system's cache, as in all epochs but the first.
 
     Args:
         options: options of a run.
         classes: classes per task.
-        images: number of JPEG files.
+        images: number of JPEG files, and of small images.
         batches: timed batches of `BATCH` images.
         rounds: as in `bench_step`.
         calls: as in `bench_step`.
@@ -58,8 +61,17 @@ def bench_images(
         packs = Packs(Path(folder) / "packs", learner.config.pack_size, False, pool)
         packed_images = packs.add(photographs, "photographs", may_skip=False)
         packing_seconds = time.perf_counter() - started
-        decoded_pixels = PixelCache(preprocess, device, pool, 0.0).pixels(photographs, "photographs")
-        exact = images_per_second(decoded_pixels, device, batches)
+        # Alternating, since other load on the machine comes and goes.
+        pools = {"processes": ImagePool(pool.workers, 0), "threads": ImagePool(pool.workers, math.inf)}
+        rates: dict[str, list[float]] = {f"{what}_{how}": [] for what in ("photographs", "icons") for how in pools}
+        icons = draw_icons(Path(folder) / "icons", images)
+        for _ in range(rounds):
+            for how, own in pools.items():
+                decoded_pixels = PixelCache(preprocess, device, own, 0.0).pixels(photographs, "photographs")
+                rates[f"photographs_{how}"].append(images_per_second(decoded_pixels, device, batches))
+                rates[f"icons_{how}"].append(images / seconds_to_read(icons, PixelCache(preprocess, device, own, 8.0)))
+        decoding = {f"{name}_per_second": round(median(of_rounds), 1) for name, of_rounds in rates.items()}
+        exact = decoding["photographs_processes_per_second"]
         packed_pixels = PixelCache(preprocess, device, pool, 0.0, packs).pixels(packed_images, "photographs")
         packed = images_per_second(packed_pixels, device, batches)
         from_packs = time_steps(  # without a cache in memory, however few the images are
@@ -70,7 +82,7 @@ def bench_images(
             rounds,
             calls,
         )
-    exact, packed = round(exact, 1), round(packed, 1)  # so that their ratio is that of the printed rates
+    packed = round(packed, 1)  # so that ratios are those of the printed rates
     return {
         "what": "images",
         **describe_machine(device),
@@ -79,6 +91,11 @@ def bench_images(
         "method": learner.config.method,
         "images": images,
         "packing_images_per_second": round(images / packing_seconds, 1),
+        **decoding,
+        "photographs_against_threads": round(exact / decoding["photographs_threads_per_second"], 2),
+        "icons_against_threads": round(
+            decoding["icons_processes_per_second"] / decoding["icons_threads_per_second"], 2
+        ),
         "exact_images_per_second": exact,
         "packed_images_per_second": packed,
         "packed_against_exact": round(packed / exact, 2),
@@ -108,6 +125,24 @@ def draw_photographs(folder: Path, count: int, classes: int) -> ImageSet:
             names.append(name)
             advance(1, "")
     return ImageSet(FolderSource(folder), tuple(names), np.arange(count, dtype=np.int64) % classes)
+
+
+def draw_icons(folder: Path, count: int) -> ImageSet:
+    """WebP files of 64 × 64 pixels, as in mtil-mini."""
+    folder.mkdir(parents=True)
+    for number in range(count):
+        colours = np.random.default_rng(number).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+        Image.fromarray(colours).resize((64, 64), Image.Resampling.BICUBIC).save(folder / f"{number}.webp", quality=80)
+    names = tuple(f"{number}.webp" for number in range(count))
+    return ImageSet(FolderSource(folder), names, np.zeros(count, dtype=np.int64))
+
+
+def seconds_to_read(images: ImageSet, cache: PixelCache) -> float:
+    """From files into memory on the device."""
+    started = time.perf_counter()
+    cache.pixels(images, "icons")
+    synchronise(cache.device)
+    return time.perf_counter() - started
 
 
 def images_per_second(pixels: Pixels, device: torch.device, batches: int) -> float:

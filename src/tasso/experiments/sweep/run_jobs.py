@@ -15,7 +15,8 @@ from tasso.experiments.sweep.devices import devices_for
 from tasso.experiments.sweep.execution import Execution as Execution
 from tasso.experiments.sweep.jobs import Job, distinct
 from tasso.experiments.sweep.local import run_local
-from tasso.experiments.sweep.work import Outcome, Work
+from tasso.experiments.sweep.mps import mps
+from tasso.experiments.sweep.work import Outcome, Work, shared_by
 from tasso.progress import progress
 from tasso.training.run_folder import RunFolder
 from tasso.training.stopping import stop_signals
@@ -146,7 +147,8 @@ def _run_on_engine(
         devices = devices_for(jobs, execution.at_once, execution.gpus, execution.device)[: 1 if timed else len(jobs)]
         log.info("%d at a time on %s", len(devices), ", ".join(dict.fromkeys(devices)))
         works = [_work(job, folder, execution, runs_at_once=len(devices)) for job in jobs]
-        run_local(works, devices, stop, report, fresh=timed)
+        with mps(devices), shared_by(works, folder) as sharing:
+            run_local(works if timed else sharing, devices, stop, report, fresh=timed)
 
 
 def _work(job: Job, folder: Path, execution: Execution, runs_at_once: int | None = None) -> Work:

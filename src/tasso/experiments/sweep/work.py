@@ -6,11 +6,13 @@ import contextlib
 import gc
 import logging
 import os
+import platform
+import shutil
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +36,18 @@ class Work:
     directory: str = field(default_factory=os.getcwd)
     # Threads of PyTorch; None: as it decides itself.
     threads: int | None = None
+    # Where runs on this machine share decoded images; None: they do not.
+    shared: str | None = None
+
+
+@contextlib.contextmanager
+def shared_by(works: Sequence[Work], folder: Path) -> Iterator[list[Work]]:
+    """These works with a place below `folder` where they share decoded images. It is removed when they have ended."""
+    place = folder / f".images-{platform.node()}"  # other machines may see this folder, too
+    try:
+        yield [replace(work, shared=str(place)) for work in works]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,7 @@ def _learned(work: Work) -> Outcome:
     import torch
 
     from tasso.config import from_dict
+    from tasso.data.images.shared import sharing
     from tasso.training.learner import learn
     from tasso.training.run_folder import RunFolder
 
@@ -70,7 +85,8 @@ def _learned(work: Work) -> Outcome:
         if work.threads:
             torch.set_num_threads(work.threads)
         config = from_dict(work.options, work.name)
-        learn(config)
+        with sharing(Path(work.shared) if work.shared else None):
+            learn(config)
         RunFolder(config.out).keep_checkpoints(work.keep)
         return Outcome(work.name, "finished")
     except BusyError as error:

@@ -1,0 +1,87 @@
+"""CUDA's MPS: kernels of several processes run on one GPU at the same time, not in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+log = logging.getLogger("tasso")
+
+CONTROL = "nvidia-cuda-mps-control"
+SECONDS = 60.0  # for an answer
+# Makes a context on the first GPU, as every process that uses it does.
+PROBE = """
+import ctypes
+cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+assert not cuda.cuInit(0)
+assert not cuda.cuDeviceGet(ctypes.byref(device), 0)
+assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+"""
+
+
+@contextlib.contextmanager
+def mps(devices: Sequence[str]) -> Iterator[None]:
+    """MPS for the processes started meanwhile, if several of them share a GPU and it can be started.
+
+    One that somebody else has started is used and left alone. Our own has its own folders and is stopped at the end.
+
+    Args:
+        devices: one per process.
+    """
+    shared = any(count > 1 for device, count in Counter(devices).items() if device != "cpu")
+    if not shared or not shutil.which(CONTROL) or _control("get_server_list", os.environ):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="tasso-mps-", ignore_cleanup_errors=True) as folder:
+        environment = {f"CUDA_MPS_{name}_DIRECTORY": str(Path(folder) / name.lower()) for name in ("PIPE", "LOG")}
+        for path in environment.values():
+            Path(path).mkdir()
+        before = {name: os.environ.get(name) for name in environment}
+        own = {**os.environ, **environment}
+        try:
+            if _started(own):
+                log.info("started CUDA's MPS, which is stopped when the runs have ended")
+                os.environ.update(environment)
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+            _control("quit", own)
+
+
+def _started(environment: Mapping[str, str]) -> bool:
+    """Start the daemon; True if processes can use it. In some containers it starts, but does not serve."""
+    # It would number the GPUs that it sees anew, and so would its clients.
+    all_gpus = {name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"}
+    if not _succeeds([CONTROL, "-d"], all_gpus):
+        return False
+    if _succeeds([sys.executable, "-c", PROBE], environment):
+        return True
+    log.info("CUDA's MPS cannot be used here; the runs take turns on the GPU")
+    return False
+
+
+def _control(command: str, environment: Mapping[str, str]) -> bool:
+    """Send a command to the daemon; False if there is none."""
+    return _succeeds([CONTROL], environment, f"{command}\n")
+
+
+def _succeeds(command: Sequence[str], environment: Mapping[str, str], text: str = "") -> bool:
+    try:
+        done = subprocess.run(
+            command, input=text, env=environment, text=True, timeout=SECONDS, check=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
