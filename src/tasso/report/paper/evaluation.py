@@ -10,7 +10,7 @@ from statistics import median
 
 import pandas as pd
 
-from tasso.experiments.plans import PLANS, SND, TASSO, Plan
+from tasso.experiments.plans import GROUPS, PLANS, SND, TASSO, Plan, chosen
 from tasso.experiments.record import RECORD, Record, read_record
 from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table
 from tasso.report.frame import distances as distances_of
@@ -201,10 +201,11 @@ def read_evaluation(runs: Path, record: Record | None = None) -> Evaluation:
 
 def _check(evaluation: Evaluation, runs: Path) -> None:
     """Results must agree with the record."""
-    methods = {(plan.name, row.label): row.method for plan in PLANS.values() for row in plan.rows}
+    plans = {plan.name: plan for plan in chosen([*GROUPS])}
+    methods = {(plan.name, row.label): row.method for plan in plans.values() for row in plan.rows}
     measured = evaluation.run_table.to_dict("index")
     for line in evaluation.index.itertuples():
-        found, setup = measured[line.run], evaluation.record.setup
+        found, setup = measured[line.run], plans[line.plan].setup_at(evaluation.record.setup)
         found = {**found, "benchmark": found["benchmark"].partition(" (")[0]}  # all have the same conditions
         expected = {"benchmark": setup.benchmark, "split": setup.split, "sequence": line.sequence, "seed": line.seed}
         for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():
