@@ -3,14 +3,14 @@
 #
 #   tools/growth.sh [rates|runs|keep|all] [options of every run, such as --jobs 28 --eval-batch-size 1024]
 #
-# Rates: 81 runs, 37,800 steps. Runs: 135, 82,080 steps. Images are drawn once, into $OUT/packs. What is finished is
-# not repeated. Everything goes to $OUT (default runs/growth); `keep` writes results/growth-*.csv.gz.
+# Rates: 81 runs, 37,800 steps. Runs: 135, 82,080 steps. What is finished is not repeated. Everything goes to $OUT
+# (default runs/growth); `keep` writes results/growth-*, from which tools/results_page.py --figures makes the page.
 set -euo pipefail
 
 stage=${1:-all}
 out=${OUT:-runs/growth}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-common=(--model nano --pack-dir "$out/packs" --keep-checkpoints none "${@:2}")
+common=(--model nano --keep-checkpoints none "${@:2}")
 wants() { [[ $stage == all || $stage == "$1" ]]; }
 
 rates() { # kind, options
@@ -33,6 +33,6 @@ fi
 if wants keep; then
   for kind in classes styles mixed; do
     python "$here/keep_results.py" "$out/$kind/runs" "$here/../results/growth-$kind.csv.gz"
-    cp "$out/rates-$kind/tried.csv" "$here/../results/growth-rates-$kind.csv"
+    cp "$out/rates-$kind/tried.csv" "$here/../results/growth-$kind-rates.csv"
   done
 fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from tasso.report.frame import metrics as metrics_of
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
 from tasso.report.paper.growth import MEASURES, finished_runs, growth_figure, growth_tables, measures
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import keep_results
+import results_page
+
 SHORT = [GROWTH[name] for name in ("atlas-classes-8", "atlas-styles", "atlas-50")]
 LENGTHS = {"atlas-classes-8": 8, "atlas-styles": 5, "atlas-50": 50}
 SEEDS = (1, 2)
@@ -35,7 +41,7 @@ def matrix(size: int, shift: float, every: int) -> list[list[float | None]]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of three plans, in the order of their rows from good to bad; those of the last row are missing."""
+    """Runs of three plans, in the order of their rows from good to bad; those of the first row are missing."""
     folder = tmp_path_factory.mktemp("growth")
     names = {
         (plan.name, row.label): {("S1", seed): f"{plan.name} {row.method} {seed}" for seed in SEEDS}
@@ -45,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for plan in SHORT:
         size, every = LENGTHS[plan.name], EVERY.get(plan.name, 1)
         tasks, start, images = [f"task {k:02}" for k in range(size)], [20.0] * size, [10] * size
-        for place, row in enumerate(plan.rows[:-1]):
+        for place, row in enumerate(plan.rows[1:]):
             for (_, seed), name in names[plan.name, row.label].items():
                 found = matrix(size, 0.1 * (1 + place) + 0.01 * seed, every)
                 part: dict[str, Any] = {"zero_shot": start, "matrix": found, "metrics": metrics(start, found)}
@@ -84,12 +90,13 @@ def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> Non
     tables = growth_tables([*GROWTH.values()], evaluation)
     assert list(tables) == ["growth", *(plan.name for plan in SHORT)], "plans without runs are left out"
     *ranked, gift = tables["growth"].rows
-    assert [row.cells[0].main for row in ranked][:2] == ["fine-tuning (both encoders)", "LwF"]
+    assert [row.cells[0].main for row in ranked][:2] == ["LwF", "iCaRL"]
+    assert ranked[-1].cells[0].main == "TASSO, both towers"
     assert [row.cells[-1].main for row in ranked] == ["1.0", "2.0", "3.0", "4.0", "5.0", "6.0", "7.0"]
     assert all(cell.best for cell in ranked[0].cells[1:-1])
     assert (gift.cells[0].main, gift.cells[-1].value) == ("GIFT", None)
     long = tables["atlas-50"]
-    assert [row.cells[0].main for row in long.rows] == ["Zero-shot", *(row.label for row in SHORT[0].rows[:-1])]
+    assert [row.cells[0].main for row in long.rows] == ["Zero-shot", *(row.label for row in SHORT[0].rows[1:])]
     assert "Evaluated after 10 of 50 tasks" in long.notes[-2]
     assert long.notes[-1] == "2 runs missing."
     assert all(cell.value is not None for row in long.rows[1:] for cell in row.cells)
@@ -120,3 +127,22 @@ def test_report_of_kept_runs(
     assert "Which method for which growth?" in (tmp_path / "index.html").read_text()
     assert {path.stem for path in (tmp_path / "tables").iterdir()} == {"growth", *LENGTHS}
     assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {f"growth-{name}" for name in LENGTHS}
+
+
+@pytest.mark.slow
+def test_the_page_of_the_docs_is_made_from_what_is_kept(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results_page, "RESULTS", tmp_path)
+    page = "<!-- table growth -->\n<!-- end -->\n<!-- table atlas-styles -->\n<!-- end -->"
+    assert results_page.render(page, results_page.tables()).count(results_page.NOT_RUN) == 2
+    assert keep_results.keep(runs, tmp_path / "growth-styles.csv.gz") == len(SHORT) * len(SEEDS) * 8
+    known = results_page.tables()
+    made = results_page.render(page, known)
+    assert "| Method | atlas-classes-8 ↑ | atlas-styles ↑ | atlas-50 ↑ | Mean rank ↓ |" in made
+    assert "](growth-atlas-styles.svg)" in made
+    assert results_page.render("<!-- table atlas-classes-24 -->\n<!-- end -->", known).count(results_page.NOT_RUN) == 1
+    (tmp_path / "growth-mixed-rates.csv").write_text(
+        "method,label,lr,mcil_accuracy\ntasso,TASSO,3e-05,50\ntasso,TASSO,0.0001,60\nsnd,SnD,0.0003,40\n"
+    )
+    assert "| tasso | 1e-4 |\n| snd | 3e-4 |" in results_page.growth_rates()

@@ -100,7 +100,7 @@ class Evaluation:
     def name_of(self, plan: str, row: str) -> str:
         """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
         stand_ins = [parts(self.run_table.loc[run, "label"])[2] for run in self.runs(plan, row)["run"]]
-        return ", ".join(dict.fromkeys([row, *filter(None, stand_ins)]))
+        return ", ".join(dict.fromkeys([row, *(part for part in stand_ins if part and part not in row)]))
 
     def stand_ins(self) -> list[str]:
         """Names of all rows with a stand-in."""

@@ -14,7 +14,7 @@ from tasso.data.benchmarks import BENCHMARKS
 from tasso.experiments.plans import Plan
 from tasso.files import write_text
 from tasso.report.figures import draw
-from tasso.report.figures.write import Figure, save_figures
+from tasso.report.figures.write import Figure, footnotes, save_figures
 from tasso.report.formats import to_csv, to_latex, to_markdown
 from tasso.report.frame import SEEN, STEPS, accuracies, compare, labels, run_table, step_accuracies
 from tasso.report.looks import looks
@@ -118,34 +118,36 @@ def _replays(options: object) -> bool:
 
 def _notes(found: pd.DataFrame) -> list[str]:
     counts = sorted(set(found.groupby("label").size()))
+    if counts == [1]:
+        return ["One seed: differences smaller than the spread over seeds mean nothing."]
     return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]
 
 
 def growth_figure(plan: Plan, evaluation: Evaluation) -> Figure:
     """Accuracy over all classes learned so far; where tasks are domains with the same classes, also one panel each."""
     frame = finished_runs(plan, evaluation)
-    (comparison,) = compare(frame)
+    (comparison,), shown = compare(frame), looks(frame)
     in_steps = "split_classes" in BENCHMARKS[plan.setup_at(evaluation.record.setup).benchmark].options
     return Figure(
         f"growth-{plan.name}",
         f"{plan.title}: accuracy over all classes learned so far, {count_of(len(comparison.runs), 'run')} of "
         f"{evaluation.model}. Lines are means over seeds, bands reach from the lowest to the highest seed. Dashed: "
-        "the pretrained model.",
-        partial(draw.curves, comparison, SEEN, looks(frame), with_tasks=not in_steps),
+        f"the pretrained model.{footnotes(comparison.labels, shown)}",
+        partial(draw.curves, comparison, SEEN, shown, with_tasks=not in_steps),
         "curves",
         comparison,
         SEEN,
     )
 
 
-def measured(plans: Sequence[Plan], evaluation: Evaluation) -> Iterator[Plan]:
+def with_runs(plans: Sequence[Plan], evaluation: Evaluation) -> Iterator[Plan]:
     """Those with a finished run."""
     return (plan for plan in plans if len(evaluation.runs(plan.name)))
 
 
 def growth_tables(plans: Sequence[Plan], evaluation: Evaluation) -> dict[str, Table]:
     """By a name that a file can have: one table over all of these plans that were run, then one for each."""
-    run = list(measured(plans, evaluation))
+    run = list(with_runs(plans, evaluation))
     if not run:
         raise ReportError("no run of these plans has finished yet")
     return {RANKING: ranking_table(run, evaluation), **{plan.name: growth_table(plan, evaluation) for plan in run}}
@@ -161,7 +163,7 @@ def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, fi
     for name, table in tables.items():
         for ending, render in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
             write_text(out / "tables" / f"{name}.{ending}", render(table))
-    run = list(measured(plans, evaluation))
+    run = list(with_runs(plans, evaluation))
     if figures:
         save_figures([growth_figure(plan, evaluation) for plan in run], out / "figures")
     write_page(
