@@ -102,6 +102,10 @@ def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> Non
     assert all(cell.value is not None for row in long.rows[1:] for cell in row.cells)
 
 
+def test_plans_that_were_not_run_are_not_complete(evaluation: Evaluation) -> None:
+    assert [plan.name for plan in evaluation.complete_plans()] == ["datasets", "sequences"], "these need no runs"
+
+
 def test_figures_have_a_panel_per_domain_and_join_what_was_evaluated(evaluation: Evaluation) -> None:
     drawn = {}
     with style.drawing():

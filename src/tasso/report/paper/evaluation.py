@@ -85,8 +85,9 @@ class Evaluation:
         return wanted - len(self.runs(plan)), wanted
 
     def complete_plans(self) -> list[Plan]:
-        """Plans with all their runs."""
-        return [plan for plan in PLANS.values() if not self.missing(plan.name)[0]]
+        """The paper's plans with all their runs; not those that the record does not know."""
+        counts = [(plan, *self.missing(plan.name)) for plan in PLANS.values()]
+        return [plan for plan, missing, wanted in counts if not missing and bool(wanted) == bool(plan.rows)]
 
     def missing_note(self, plan: str) -> str:
         """Why a claim on this plan is not tested."""
