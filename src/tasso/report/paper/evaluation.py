@@ -194,7 +194,7 @@ def read_evaluation(runs: Path, record: Record | None = None) -> Evaluation:
     else:
         parts = [read_run(runs / name) for name in names if (runs / name / RESULTS_NAME).is_file()]
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
-    frame = frame.assign(run=frame["run"].map(lambda run: Path(run).name).astype(object))
+    frame = frame.assign(run=frame["run"].map({run: Path(run).name for run in frame["run"].unique()}).astype(object))
     evaluation = Evaluation(record, frame[frame["finished"].astype(bool) & frame["run"].isin(names)])
     _check(evaluation, runs)
     return evaluation

@@ -43,7 +43,9 @@ def finished_runs(plan: Plan, evaluation: Evaluation) -> pd.DataFrame:
     runs = evaluation.runs(plan.name)
     names = {row.label: evaluation.name_of(plan.name, row.label) for row in plan.rows}
     by_run = dict(zip(runs["run"], runs["row"].map(names), strict=True))
-    frame = evaluation.rows_of(list(runs["run"]))
+    frame = evaluation.frame[evaluation.frame["run"].isin(by_run)]
+    places = {run: place for place, run in enumerate(by_run)}
+    frame = frame.sort_values("run", key=lambda column: column.map(places), kind="stable", ignore_index=True)
     return frame.assign(label=frame["run"].map(by_run))
 
 
