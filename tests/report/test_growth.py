@@ -118,7 +118,9 @@ def test_figures_have_a_panel_per_domain_and_join_what_was_evaluated(evaluation:
     assert len(lines) == len(GROWTH["atlas-50"].rows) - 1
     for line in lines:
         assert list(line.get_xdata()) == list(range(5, 51, 5))
-        assert line.get_markevery() == [9], "the mark is at the end"
+        assert line.get_markevery() == list(range(10)), "marks show what was evaluated"
+    assert list(drawn["atlas-50"][0].get_xticks()) == list(range(0, 51, 5))
+    assert {tuple(line.get_markevery()) for line in drawn["atlas-classes-8"][0].lines if line.get_markevery()} == {(7,)}
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ LEAST_SPAN = 4.0  # points: what differs by less is not worth a closer look
 MEAN = "mean of all tasks"
 SO_FAR = "all classes so far"
 MOST_TASKS = 24  # of longer sequences, single tasks are not drawn
+TICKS = [digit * 10**power for power in range(9) for digit in (1, 2, 5)]
 
 
 def _of(artist: Artist, look: Look, **attributes: str) -> None:
@@ -152,8 +153,9 @@ def curves(comparison: Comparison, setting: Setting, looks: Looks, *, with_tasks
                 low, high = by_step.min()[known.index], by_step.max()[known.index]
                 band = panel.fill_between(known.index, low, high, color=look.colour, alpha=0.15, linewidth=0)
                 _of(band, look)
-            ends = {task, means.index[-1]} - {0}
-            marks = [place for place, step in enumerate(known.index) if step in ends]
+            marked = {task, means.index[-1]} - {0}
+            thinned = means.iloc[1:].isna().any()  # then the points themselves are marked
+            marks = [place for place, step in enumerate(known.index) if step in marked or thinned]
             (line,) = panel.plot(
                 known.index, known, marker=look.marker, markevery=marks, markersize=4, clip_on=False, **look.line
             )
@@ -165,7 +167,7 @@ def curves(comparison: Comparison, setting: Setting, looks: Looks, *, with_tasks
         summary = f"{SETTING_NAMES[setting]} accuracy: {which}, in percent. "
         summary += f"Zero-shot {fixed(start, 1)}. " + "; ".join(described) + "."
         panel.set_title(plain(f"{task}  {name}" if task else name))
-        panel.set_xticks(range(0, size + 1, -(-size // MOST_TASKS)))
+        panel.set_xticks(range(0, size + 1, next(step for step in TICKS if size <= step * MOST_TASKS)))
         panel.set_xlim(0, size + 0.35)
         panel.margins(y=0.08)
         span_at_least(panel, LEAST_SPAN)

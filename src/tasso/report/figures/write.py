@@ -152,9 +152,10 @@ def task_curves(comparison: Comparison, where: str, shown: Mapping[str, Look]) -
 def of_distances(
     comparison: Comparison, pair: Sequence[str], where: str, shown: Mapping[str, Look]
 ) -> Iterator[Figure]:
-    """Histograms and boxes of the distances to the class texts, these methods over each other; none without them."""
+    """Histograms and boxes of the distances to the class texts, these methods over each other; none without them, and
+    none of a long sequence."""
     found = draw.measured(comparison)
-    if found.empty:
+    if found.empty or len(comparison.tasks) > draw.MOST_TASKS:
         return
     runs = found.groupby("label")["run"].nunique()
     who = " and ".join(f"{label} ({count_of(int(runs[label]), 'run')})" for label in pair)
