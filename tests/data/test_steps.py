@@ -13,7 +13,7 @@ from own_images import write_folder
 from tasso.config import from_dict
 from tasso.data import BENCHMARKS, Task, load_sequence
 from tasso.data.benchmarks import class_incremental as cil
-from tasso.data.steps import class_order, parse_split, split_task
+from tasso.data.steps import class_order, split_task, step_sizes
 from tasso.errors import ConfigError, TassoError
 from tasso.report import combined_table, conclude, read_run, summary_table, to_latex, write_page
 from tasso.training.evaluator import evaluate, evaluation_config
@@ -83,8 +83,9 @@ def test_presets_have_the_schedules_of_the_peers() -> None:
     steps = {}
     for benchmark in cil.CLASS_INCREMENTAL:
         (data_set,) = benchmark.data_sets
-        first, step = parse_split(benchmark.options["split_classes"])
-        steps[benchmark.name] = 1 + -(-(data_set.classes - first) // step)
+        sizes = step_sizes(benchmark.options["split_classes"], data_set.classes)
+        assert sum(sizes) == data_set.classes
+        steps[benchmark.name] = len(sizes)
     assert steps == {
         "cifar100-10": 10, "cifar100-20": 20, "cifar100-50": 50, "cifar100-pilot": 10, "imagenet-r-pilot": 10,
         "cub-pilot": 10, "tiny-imagenet-5": 6, "tiny-imagenet-10": 11, "tiny-imagenet-20": 21,

@@ -15,7 +15,7 @@ from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.paper import cost_of, make_setup, read_rates, run_plans, steps_of
-from tasso.experiments.plans import PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
+from tasso.experiments.plans import GROWTH, PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.run_jobs import Execution
 from tasso.methods import METHODS
@@ -163,6 +163,9 @@ def test_steps_are_those_of_the_step_rule() -> None:
     assert steps_of(Job({**job.options, "protocol": "paper"})) == 7800
     assert steps_of(Job({**job.options, "steps": 300, "limit_tasks": 3})) == 900
     assert steps_of(Job({})) == 8 * 10 * (12 * 64 // 32)
+    in_steps = {"benchmark": "atlas-classes-24"}
+    assert steps_of(Job(in_steps)) == 24 * 10 * (4 * 64 // 32)
+    assert steps_of(Job({**in_steps, "steps": 7, "limit_tasks": 3})) == 21
 
 
 def test_plans_are_chosen_by_name() -> None:
@@ -170,6 +173,19 @@ def test_plans_are_chosen_by_name() -> None:
     assert len(chosen(["all"])) == len(PLANS)
     with pytest.raises(ConfigError, match=r"no plan 'magic'\. Did you mean 'main'\? There are: main, components"):
         chosen(["magic"])
+
+
+def test_plans_of_growth_have_benchmarks_of_their_own() -> None:
+    plans = chosen(["growth"])
+    assert [plan.name for plan in plans] == list(GROWTH)
+    for plan in plans:
+        assert {row.method for row in plan.rows} == set(METHODS)
+        assert plan.setup_at(NANO).benchmark == plan.name, "whatever is asked"
+        assert plan.setup_at(NANO).common["steps"] == 300, "what is asked"
+        assert plan.seeds_at(NANO) == (SEED, 1, 2)
+    [job] = GROWTH["atlas-styles"].jobs(make_setup({}, main_seeds=(3,)))[5:6]
+    assert job.options["method"] == {"name": "gift", "generator": "atlas"}
+    assert (job.options["steps"], job.options["seed"]) == (120, 3)
 
 
 def test_timed_runs_need_a_machine_to_themselves(tmp_path: Path) -> None:
@@ -183,7 +199,7 @@ def test_timed_runs_need_a_machine_to_themselves(tmp_path: Path) -> None:
 def test_list_and_what_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     main(["paper", "--list"])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == list(PLANS)
+    assert listed == [*PLANS, *GROWTH]
     for words in (["main"], ["--out", str(tmp_path)]):
         with pytest.raises(SystemExit) as stop:
             main(["paper", *words])

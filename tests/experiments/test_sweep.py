@@ -188,6 +188,14 @@ def test_what_is_set_wins_over_what_is_for_a_method_and_that_over_what_is_common
     assert (job.options["lr"], job.options["steps"], job.options["batch_size"]) == (3.0, 2, 8)
 
 
+def test_rates_as_multiples_of_the_methods_own() -> None:
+    grid = Grid(("tasso", "zscl", "snd"), overrides={"lr": ("x0.3", "x3")}, by_method={"snd": {"lr": 2e-4}})
+    rates = [(job.options["method"]["name"], job.options["lr"]) for job in grid.jobs()]
+    assert rates == [
+        ("tasso", 3e-5), ("tasso", 3e-4), ("zscl", 9e-6), ("zscl", 9e-5), ("snd", 6e-5), ("snd", 6e-4)
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_words_and_file_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "sweep.yaml"
@@ -257,12 +265,10 @@ def test_bad_sweep_files_are_named(text: str, complaint: str, tmp_path: Path) ->
 
 
 def test_shipped_sweeps_are_understood() -> None:
-    files = list((TESTS.parent / "examples").glob("sweep*.yaml"))
-    assert files
-    for file in files:
-        jobs = make_grid(read_grid(file), {}).jobs()
+    for name, count in (("sweep-atlas", 12), ("growth-rates", 27)):
+        jobs = make_grid(read_grid(TESTS.parent / "examples" / f"{name}.yaml"), {}).jobs()
         check(jobs)
-        assert len(jobs) == 12
+        assert len(jobs) == count
 
 
 def test_command_line_wins_over_the_file() -> None:

@@ -677,10 +677,12 @@ def test_bad_distances_name_the_key(folder: Callable[..., Path], path: str, valu
         read_runs(bad)
 
 
-def test_a_long_sequence_has_one_curve_and_no_matrix(tmp_path: Path) -> None:
+def test_a_long_sequence_has_one_curve_no_matrix_and_no_distances(tmp_path: Path) -> None:
+    from runs_on_disk import alignment
+
     tasks = [f"task-{number}" for number in range(30)]
     (tmp_path / "run").mkdir()
-    content = results(tasks=tasks)
+    content = results(tasks=tasks) | {"alignment": alignment(len(tasks))}
     for setting in report.SETTINGS:
         content[setting]["matrix"] = [[50.0] * 30] * 30
     (tmp_path / "run" / "results.json").write_text(json.dumps(content))
@@ -688,3 +690,4 @@ def test_a_long_sequence_has_one_curve_and_no_matrix(tmp_path: Path) -> None:
     assert "mean of all tasks" in page
     assert 'data-name="task-7"' not in page
     assert 'id="matrix"' not in page
+    assert 'id="distances"' not in page

@@ -91,11 +91,12 @@ def _choose(jobs: Sequence[Job], varied: Sequence[str], out: Path, by: By, summa
 
 def paper(args: list[str]) -> None:
     """tasso paper PLAN …"""
-    from tasso.experiments.plans import PLANS, chosen
+    from tasso.experiments.plans import GROUPS, chosen
     from tasso.experiments.sweep import parse_for
 
+    names = [plan.name for plan in chosen([*GROUPS])]
     parser = Parser("tasso paper", "The runs behind the paper's tables and figures, and the tables and figures.")
-    parser.argument("plans", str, f"all, or some of: {', '.join(PLANS)}", metavar="PLAN", count="*")
+    parser.argument("plans", str, f"{', '.join(GROUPS)}, or some of: {', '.join(names)}", metavar="PLAN", count="*")
     parser.option("--list", bool, "list the plans", False)
     parser.option("--out", Path, "folder for runs and report")
     _add_rates(parser)
@@ -108,8 +109,8 @@ def paper(args: list[str]) -> None:
     add_run_options(parser, "paper")
     values = parser.parse(args)
     if values["list"]:
-        for plan in PLANS.values():
-            print(f"{plan.name:<13} {plan.title}")
+        for plan in chosen([*GROUPS]):
+            print(f"{plan.name:<16} {plan.title}")
         return
     if not values["plans"] or values["out"] is None:
         raise ConfigError("paper: name one plan or more (tasso paper --list) and --out, the folder to work in")
@@ -131,7 +132,7 @@ def paper(args: list[str]) -> None:
         sequences=split_commas(values["sequences"]),
     )
     if values["runs"]:
-        _report_plans(values["runs"], values["out"], plans, not values["tables_only"], make_record(setup))
+        _report_plans(values["runs"], values["out"], plans, not values["tables_only"], make_record(setup, plans))
         return
     execution = _execution(values, common)
     if values["dry_run"]:
@@ -145,11 +146,20 @@ def paper(args: list[str]) -> None:
 
 
 def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, record: Record | None = None) -> None:
+    from tasso.experiments.plans import GROWTH
     from tasso.report.paper.evaluation import read_evaluation
+    from tasso.report.paper.growth import write_growth
     from tasso.report.paper.report import write_evaluation
 
-    write_evaluation(read_evaluation(runs, record), out, plans, figures=figures)
-    print(f"report: {out / 'index.html'}")
+    evaluation, of_growth = read_evaluation(runs, record), [plan for plan in plans if plan.name in GROWTH]
+    of_paper = [plan for plan in plans if plan not in of_growth]
+    if of_paper:
+        write_evaluation(evaluation, out, of_paper, figures=figures)
+        print(f"report: {out / 'index.html'}")
+    if of_growth:
+        place = out / "growth" if of_paper else out
+        write_growth(evaluation, place, of_growth, figures=figures)
+        print(f"report: {place / 'index.html'}")
 
 
 def report(args: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,15 @@ def parse_split(text: str) -> tuple[int, int]:
     if not first or not step:
         raise ConfigError(f"split_classes: {text} has a step with no class; {HOW}")
     return first, step
+
+
+def step_sizes(split: str, classes: int) -> list[int]:
+    """Classes in each step of a task with this many; the last may have fewer."""
+    if split == WHOLE:
+        return [classes]
+    first, step = parse_split(split)
+    starts = [0, *range(first, classes, step)]
+    return [end - start for start, end in pairwise([*starts, classes])]
 
 
 def class_order_text(text: str) -> str:
@@ -76,18 +86,18 @@ def split_task(task: Task, split: str, order: str | None) -> list[Task]:
     """The steps of a task; the last may have fewer classes. Their names are that of the task and a number."""
     if split == WHOLE:
         return [task]
-    first, step = parse_split(split)
+    first, _ = parse_split(split)
     labels = class_order(order, task)
     if "+" in split and first >= len(labels):
         raise ConfigError(
             f"split_classes: {split} has a step with no class: task {task.name!r} has {len(labels)} classes, and the "
             "first step takes them all"
         )
-    starts = [0, *range(first, len(labels), step)]
-    width = max(2, len(str(len(starts))))
+    ends = list(accumulate(step_sizes(split, len(labels))))
+    width = max(2, len(str(len(ends))))
     return [
         of_classes(task, labels[start:end], f"{task.name}-{number:0{width}}")
-        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(labels)], strict=True), 1)
+        for number, (start, end) in enumerate(pairwise([0, *ends]), 1)
     ]
 
 

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tasso.config import RunConfig
-from tasso.data import BENCHMARKS, load_sequence, task_order
+from tasso.config import RunConfig, from_dict, unwrap
+from tasso.data import BENCHMARKS, load_sequence, task_order, with_benchmark_options
 from tasso.data.sequences import order
+from tasso.data.steps import WHOLE, step_sizes
 from tasso.errors import ConfigError, RunError, TassoError, no_such
 from tasso.experiments.plans import TIMED, Plan, Setup, all_jobs
 from tasso.experiments.record import RECORD, Arithmetic, make_record, read_record, write_record
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.choose import read_rates
 from tasso.experiments.sweep.devices import devices_for
-from tasso.experiments.sweep.jobs import resolved_identity
 from tasso.experiments.sweep.run_jobs import Execution, Summary, check, is_finished, run_jobs
 from tasso.methods import METHODS, build_method
-from tasso.methods.defaults import options_for
+from tasso.methods.defaults import options_for, with_defaults
 from tasso.models.loading import embedding_width
 from tasso.progress import duration
 from tasso.training.engine import planned_steps
@@ -150,13 +150,15 @@ def missing_data(jobs: Sequence[Job]) -> list[str]:
 
 def steps_of(job: Job) -> int:
     """Optimiser steps of a run over all its tasks, from the benchmark's sizes."""
-    options = resolved_identity(job.options)
-    benchmark = BENCHMARKS[options["benchmark"]]
-    names = order(benchmark.tasks, options["sequence"], options["limit_tasks"])
-    if options["steps"]:
-        return int(options["steps"]) * len(names)
-    sizes = {data_set.name: data_set.train for data_set in benchmark.data_sets}
-    return sum(planned_steps(options["step_rule"], sizes[name], options["batch_size"]) for name in names)
+    config = with_benchmark_options(with_defaults(from_dict(job.options, job.name))[0])
+    benchmark = BENCHMARKS[config.benchmark]
+    of_task = {data_set.name: data_set for data_set in benchmark.data_sets}
+    sizes = [
+        of_task[name].train * classes // of_task[name].classes
+        for name in order(benchmark.tasks, config.sequence, named=benchmark.sequences)
+        for classes in step_sizes(config.split_classes or WHOLE, of_task[name].classes)
+    ][: config.limit_tasks]
+    return sum(config.steps or planned_steps(unwrap(config.step_rule), size, config.batch_size) for size in sizes)
 
 
 def _measured(folder: Path) -> list[dict[str, Any]]:

@@ -1,12 +1,13 @@
 """One plan per table or figure of the paper, as data: rows with their labels, and the runs behind each row.
 
-Plans share runs: a row's jobs are named by their options, so that what two plans need is trained once.
+Plans share runs: a row's jobs are named by their options, so that what two plans need is trained once. Beside the
+paper's there are plans for the ways in which data grow, each on a benchmark of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tasso.config.ranks import PAPER_RANK, PAPER_WIDTH, OfWidth
@@ -118,6 +119,7 @@ class Plan:
 
     `shows` is the label of the table or figure in the paper's source, or "" for what the paper leaves open. `seeds_of`
     says whose seeds these are: those of the main tables, those of the ablations, or the plan's own whatever is asked.
+    `options` are those of its runs where the set-up says nothing else; a benchmark among them is the plan's own.
     """
 
     name: str
@@ -129,6 +131,12 @@ class Plan:
     seeds: tuple[int, ...] = (SEED,)
     seeds_of: Literal["main", "ablation", "plan"] = "ablation"
     tag: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def setup_at(self, setup: Setup) -> Setup:
+        """The set-up of the plan's runs."""
+        own = {key: value for key, value in self.options.items() if key == "benchmark" or key not in setup.common}
+        return replace(setup, common={**setup.common, **own})
 
     def seeds_at(self, setup: Setup) -> tuple[int, ...]:
         """Seeds that the plan's rows have in this set-up."""
@@ -141,7 +149,7 @@ class Plan:
 
     def jobs_of(self, row: PlanRow, setup: Setup) -> dict[tuple[str, int], Job]:
         """The runs behind one of its rows, by sequence and seed."""
-        return row.jobs(setup, self.sequences_at(setup), self.seeds_at(setup), self.tag)
+        return row.jobs(self.setup_at(setup), self.sequences_at(setup), self.seeds_at(setup), self.tag)
 
     def jobs(self, setup: Setup) -> list[Job]:
         """All runs of the plan, each once."""
@@ -149,11 +157,13 @@ class Plan:
 
 
 def chosen(names: Sequence[str]) -> list[Plan]:
-    """The plans of these names, each once, in the order of the table; `all` are all of them."""
+    """The plans of these names, each once, in the order of the tables; a group's name stands for all of its plans."""
+    known = {name: plan for group in GROUPS.values() for name, plan in group.items()}
     for name in names:
-        if name != "all" and name not in PLANS:
-            raise ConfigError(f"paper: {no_such('plan', name, [*PLANS, 'all'])}")
-    return [plan for name, plan in PLANS.items() if name in names or "all" in names]
+        if name not in known and name not in GROUPS:
+            raise ConfigError(f"paper: {no_such('plan', name, [*known, *GROUPS])}")
+    wanted = {member for name in names for member in GROUPS.get(name, (name,))}
+    return [plan for name, plan in known.items() if name in wanted]
 
 
 def all_jobs(plans: Sequence[Plan], setup: Setup) -> list[Job]:
@@ -312,3 +322,32 @@ _PLANS = (
     ),
 )  # fmt: skip
 PLANS: dict[str, Plan] = {plan.name: plan for plan in _PLANS}
+
+# -- ways in which data grow: all methods on small benchmarks that are drawn by code ---------------------------------
+
+GROWTH_ROWS = tuple(
+    # Nothing to download; its images come from the code that draws the tasks.
+    replace(row, options={**row.options, "generator": "atlas"}) if row.method == "gift" else row
+    for row in (*MAIN, BOTH_TOWERS)
+)
+
+
+def _growth(benchmark: str, title: str, steps: int, **options: Any) -> Plan:
+    return Plan(
+        benchmark, title, "table", (), GROWTH_ROWS, seeds=(SEED, 1, 2), seeds_of="main",
+        options={"benchmark": benchmark, "steps": steps, "score_seen": True, **options},
+    )  # fmt: skip
+
+
+# Steps: every training image is seen two and a half times, however the classes are split.
+GROWTH: dict[str, Plan] = {
+    plan.name: plan
+    for plan in (
+        _growth("atlas-classes-8", "New classes: 96 in 8 steps", 60),
+        _growth("atlas-classes-12", "New classes: 96 in 12 steps", 40),
+        _growth("atlas-classes-24", "New classes: 96 in 24 steps", 20),
+        _growth("atlas-styles", "New cameras: the same 24 classes in five styles", 120),
+        _growth("atlas-50", "All mixed: 50 small tasks, classes and styles", 20, evaluate_every=5),
+    )
+}
+GROUPS: dict[str, Mapping[str, Plan]] = {"all": PLANS, "growth": GROWTH}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tasso.config import DEFAULT_METHOD, METHOD, RunConfig, default_method, options_of
+from tasso.config import DEFAULT_METHOD, METHOD, RunConfig, default_method, from_dict, options_of
 from tasso.errors import ConfigError, did_you_mean, unknown_key
 from tasso.experiments.sweep.jobs import AXES, Job, distinct
 from tasso.files import parse_yaml, read_yaml
 
 Options = Mapping[str, Any]
+FACTOR = re.compile(r"x(\d+(?:\.\d*)?)")  # a rate as a multiple of the method's own: x3
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,10 @@ class Grid:
         found = []
         values = [[(key, value) for value in values] for key, values in self.overrides.items()]
         for method, sequence, seed, *changes in itertools.product(self.methods, self.sequences, self.seeds, *values):
-            options = combined(method, self.common, self.by_method.get(method, {}), dict(changes))
+            sources = self.common, self.by_method.get(method, {})
+            options = combined(method, *sources, dict(changes))
+            if factor := FACTOR.fullmatch(str(options.get("lr"))):
+                options["lr"] = _times_rate(float(factor[1]), combined(method, *sources))
             found.append(Job({**options, "sequence": sequence, "seed": seed}))
         return distinct(found)
 
@@ -79,6 +84,14 @@ def combined(method: str, *sources: Options) -> dict[str, Any]:
         elif has_option(method, key):
             hyper[key.removeprefix(METHOD)] = value
     return {**run, "method": {"name": method, **hyper}}
+
+
+def _times_rate(factor: float, options: Options) -> float:
+    """A multiple of the rate that a run with these options has, with two digits."""
+    from tasso.methods.defaults import with_defaults
+
+    config, _ = with_defaults(from_dict(options, "run"))
+    return float(f"{factor * float(config.lr):.1e}")
 
 
 def has_option(method: str, key: str) -> bool:

@@ -44,6 +44,7 @@ LEAST_SPAN = 4.0  # points: what differs by less is not worth a closer look
 MEAN = "mean of all tasks"
 SO_FAR = "all classes so far"
 MOST_TASKS = 24  # of longer sequences, single tasks are not drawn
+TICKS = [digit * 10**power for power in range(9) for digit in (1, 2, 5)]
 
 
 def _of(artist: Artist, look: Look, **attributes: str) -> None:
@@ -114,11 +115,11 @@ def _cell(panel: Axes, x: int, y: int, value: float, change: float, tip: str, *,
         artist.set_in_layout(False)  # within the axes, so that nothing needs to be measured
 
 
-def curves(comparison: Comparison, setting: Setting, looks: Looks) -> Figure:
+def curves(comparison: Comparison, setting: Setting, looks: Looks, *, with_tasks: bool = True) -> Figure:
     """The mean accuracy over the sequence, then that of each task, a panel each, with its zero-shot line.
 
     Scored against the classes learned so far, the first panel is the accuracy over all their images. A long sequence
-    has this panel only.
+    has this panel only, as has one without `with_tasks`.
     Each panel has a scale of its own, as fine as its values allow: domains differ more than methods do.
     """
     size = len(comparison.tasks)
@@ -126,9 +127,10 @@ def curves(comparison: Comparison, setting: Setting, looks: Looks) -> Figure:
     whole = pd.DataFrame({MEAN: found.mean(axis=1, skipna=False)})
     if setting == SEEN:
         whole = step_accuracies(comparison.frame).rename(columns={STEPS[0]: SO_FAR}).reindex(found.index)
-    names = [whole.columns[0], *(comparison.tasks if size <= MOST_TASKS else ())]
+    names = [whole.columns[0], *(comparison.tasks if with_tasks and size <= MOST_TASKS else ())]
     columns = columns_for(len(names))
-    figure, panels = new_panels(len(names), columns, 0.5 + 1.45 * -(-len(names) // columns), PANEL, sharex=True)
+    height = 1.45 if len(names) > 1 else 2.3
+    figure, panels = new_panels(len(names), columns, 0.5 + height * -(-len(names) // columns), PANEL, sharex=True)
     found = found.assign(**{names[0]: whole[names[0]]})
     owners = comparison.runs["label"].reindex(found.index.get_level_values("run")).to_numpy()
     for task, (panel, name) in enumerate(zip(panels, names, strict=True)):
@@ -146,13 +148,16 @@ def curves(comparison: Comparison, setting: Setting, looks: Looks) -> Figure:
             look = looks[label]
             by_step = found.loc[owners == label, name].groupby("step")
             means = by_step.agg(fmean)
+            known = means.dropna()  # of a thinned run, the points that exist are joined
             if (by_step.size() > 1).any():
-                low, high = by_step.min(), by_step.max()
-                band = panel.fill_between(means.index, low, high, color=look.colour, alpha=0.15, linewidth=0)
+                low, high = by_step.min()[known.index], by_step.max()[known.index]
+                band = panel.fill_between(known.index, low, high, color=look.colour, alpha=0.15, linewidth=0)
                 _of(band, look)
-            marks = sorted({step for step in (task, means.index[-1]) if 0 < step <= means.index[-1]})
+            marked = {task, means.index[-1]} - {0}
+            thinned = means.iloc[1:].isna().any()  # then the points themselves are marked
+            marks = [place for place, step in enumerate(known.index) if step in marked or thinned]
             (line,) = panel.plot(
-                means.index, means, marker=look.marker, markevery=marks, markersize=4, clip_on=False, **look.line
+                known.index, known, marker=look.marker, markevery=marks, markersize=4, clip_on=False, **look.line
             )
             values = [DASH if math.isnan(mean) else fixed(mean, 1) for mean in means]
             _of(line, look, data_values=" ".join(values))
@@ -162,7 +167,7 @@ def curves(comparison: Comparison, setting: Setting, looks: Looks) -> Figure:
         summary = f"{SETTING_NAMES[setting]} accuracy: {which}, in percent. "
         summary += f"Zero-shot {fixed(start, 1)}. " + "; ".join(described) + "."
         panel.set_title(plain(f"{task}  {name}" if task else name))
-        panel.set_xticks(range(0, size + 1, -(-size // MOST_TASKS)))
+        panel.set_xticks(range(0, size + 1, next(step for step in TICKS if size <= step * MOST_TASKS)))
         panel.set_xlim(0, size + 0.35)
         panel.margins(y=0.08)
         span_at_least(panel, LEAST_SPAN)

@@ -123,7 +123,7 @@ def trade_offs(orders: Orders, where: str, shown: Mapping[str, Look]) -> Iterato
             f"{SETTING_NAMES[setting]} accuracy after the last task against forgetting, and against zero-shot "
             f"degradation, on {orders.title}, one mark per method{several}, from "
             f"{count_of(len(finished), 'finished run')}. Bars: sample standard deviation over its runs. Dashed: "
-            f"zero-shot accuracy of the pretrained model. The upper left is best.{_footnotes(orders.labels, shown)}",
+            f"zero-shot accuracy of the pretrained model. The upper left is best.{footnotes(orders.labels, shown)}",
             partial(draw.trade_off, orders, setting, shown),
             "trade-off",
             orders,
@@ -141,7 +141,7 @@ def task_curves(comparison: Comparison, where: str, shown: Mapping[str, Look]) -
             "Dashed: zero-shot accuracy of the pretrained model; vertical line and mark: when the task was learned. "
             "Lines are means over seeds, bands reach from the lowest to the highest seed. Each panel has a scale of "
             "its own."
-            f"{_footnotes(comparison.labels, shown)}",
+            f"{footnotes(comparison.labels, shown)}",
             partial(draw.curves, comparison, setting, shown),
             "curves",
             comparison,
@@ -152,9 +152,10 @@ def task_curves(comparison: Comparison, where: str, shown: Mapping[str, Look]) -
 def of_distances(
     comparison: Comparison, pair: Sequence[str], where: str, shown: Mapping[str, Look]
 ) -> Iterator[Figure]:
-    """Histograms and boxes of the distances to the class texts, these methods over each other; none without them."""
+    """Histograms and boxes of the distances to the class texts, these methods over each other; none without them, and
+    none of a long sequence."""
     found = draw.measured(comparison)
-    if found.empty:
+    if found.empty or len(comparison.tasks) > draw.MOST_TASKS:
         return
     runs = found.groupby("label")["run"].nunique()
     who = " and ".join(f"{label} ({count_of(int(runs[label]), 'run')})" for label in pair)
@@ -178,7 +179,8 @@ def of_distances(
     )
 
 
-def _footnotes(labels: Sequence[str], shown: Mapping[str, Look]) -> str:
+def footnotes(labels: Sequence[str], shown: Mapping[str, Look]) -> str:
+    """What stands in for a part of a method, for the end of a caption."""
     return "".join(f" {shown[label].sign} {shown[label].note}." for label in labels if shown[label].note)
 
 

@@ -10,7 +10,7 @@ from statistics import median
 
 import pandas as pd
 
-from tasso.experiments.plans import PLANS, SND, TASSO, Plan
+from tasso.experiments.plans import GROUPS, PLANS, SND, TASSO, Plan, chosen
 from tasso.experiments.record import RECORD, Record, read_record
 from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table, steps_in_words
 from tasso.report.frame import distances as distances_of
@@ -87,8 +87,9 @@ class Evaluation:
         return wanted - len(self.runs(plan)), wanted
 
     def complete_plans(self) -> list[Plan]:
-        """Plans with all their runs."""
-        return [plan for plan in PLANS.values() if not self.missing(plan.name)[0]]
+        """The paper's plans with all their runs; not those that the record does not know."""
+        counts = [(plan, *self.missing(plan.name)) for plan in PLANS.values()]
+        return [plan for plan, missing, wanted in counts if not missing and bool(wanted) == bool(plan.rows)]
 
     def missing_note(self, plan: str) -> str:
         """Why a claim on this plan is not tested."""
@@ -102,7 +103,7 @@ class Evaluation:
     def name_of(self, plan: str, row: str) -> str:
         """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
         stand_ins = [parts(self.run_table.loc[run, "label"])[2] for run in self.runs(plan, row)["run"]]
-        return ", ".join(dict.fromkeys([row, *filter(None, stand_ins)]))
+        return ", ".join(dict.fromkeys([row, *(part for part in stand_ins if part and part not in row)]))
 
     def stand_ins(self) -> list[str]:
         """Names of all rows with a stand-in."""
@@ -195,7 +196,7 @@ def read_evaluation(runs: Path, record: Record | None = None) -> Evaluation:
     else:
         parts = [read_run(runs / name) for name in names if (runs / name / RESULTS_NAME).is_file()]
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
-    frame = frame.assign(run=frame["run"].map(lambda run: Path(run).name).astype(object))
+    frame = frame.assign(run=frame["run"].map({run: Path(run).name for run in frame["run"].unique()}).astype(object))
     evaluation = Evaluation(record, frame[frame["finished"].astype(bool) & frame["run"].isin(names)])
     _check(evaluation, runs)
     return evaluation
@@ -203,10 +204,11 @@ def read_evaluation(runs: Path, record: Record | None = None) -> Evaluation:
 
 def _check(evaluation: Evaluation, runs: Path) -> None:
     """Results must agree with the record."""
-    methods = {(plan.name, row.label): row.method for plan in PLANS.values() for row in plan.rows}
+    plans = {plan.name: plan for plan in chosen([*GROUPS])}
+    methods = {(plan.name, row.label): row.method for plan in plans.values() for row in plan.rows}
     measured = evaluation.run_table.to_dict("index")
     for line in evaluation.index.itertuples():
-        found, setup = measured[line.run], evaluation.record.setup
+        found, setup = measured[line.run], plans[line.plan].setup_at(evaluation.record.setup)
         found = {**found, "benchmark": found["benchmark"].partition(" (")[0]}  # all have the same conditions
         expected = {"benchmark": setup.benchmark, "split": setup.split, "sequence": line.sequence, "seed": line.seed}
         for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():

@@ -1,0 +1,179 @@
+"""How methods fare as data grow: a table and a figure for each plan of the group `growth`, and one table over all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+
+from tasso.data.benchmarks import BENCHMARKS
+from tasso.experiments.plans import Plan
+from tasso.files import write_text
+from tasso.report.figures import draw
+from tasso.report.figures.write import Figure, footnotes, save_figures
+from tasso.report.formats import to_csv, to_latex, to_markdown
+from tasso.report.frame import SEEN, STEPS, accuracies, compare, labels, run_table, step_accuracies
+from tasso.report.looks import looks
+from tasso.report.page import write_page
+from tasso.report.paper.evaluation import Evaluation
+from tasso.report.reader import ReportError
+from tasso.report.sections import Section, Shown
+from tasso.report.tables import ZERO_SHOT, Cell, Column, Metric, Row, Table, count_of, mean_cell, rank
+
+AVERAGE = Metric("average", "Average", "up", "accuracy over all classes learned so far, the mean over the steps")
+MEASURES = (
+    AVERAGE,
+    Metric("last", "Last", "up", "the same after the last step"),
+    Metric("forgetting", "Forgetting", "down", "a task's accuracy when just learned less its worst later one (MCIL)"),
+    Metric(
+        "zero_shot_degradation", "Zero-shot degradation", "down",
+        "the pretrained model's accuracy on a task less the worst before it was learned (MCIL)",
+    ),
+)  # fmt: skip
+RANKING = "growth"
+REPLAY = "GIFT's images come from the code that draws the tasks, which no generator could give it: it is not ranked."
+
+
+def finished_runs(plan: Plan, evaluation: Evaluation) -> pd.DataFrame:
+    """The tidy table of a plan's runs, labelled as its rows."""
+    runs = evaluation.runs(plan.name)
+    names = {row.label: evaluation.name_of(plan.name, row.label) for row in plan.rows}
+    by_run = dict(zip(runs["run"], runs["row"].map(names), strict=True))
+    frame = evaluation.frame[evaluation.frame["run"].isin(by_run)]
+    places = {run: place for place, run in enumerate(by_run)}
+    frame = frame.sort_values("run", key=lambda column: column.map(places), kind="stable", ignore_index=True)
+    return frame.assign(label=frame["run"].map(by_run))
+
+
+def measures(frame: pd.DataFrame) -> pd.DataFrame:
+    """`MEASURES` (columns) of every run, beside `label` and `seed`, from the steps that were evaluated.
+
+    Where all were, these are the metrics of `results.json`: the incremental average and last of Seen, forgetting and
+    zero-shot degradation of MCIL.
+    """
+    steps = step_accuracies(frame)[STEPS[0]]
+    found = {}
+    for run, by_step in accuracies(frame, "mcil").groupby("run", sort=False):
+        start, matrix = by_step.to_numpy()[0], by_step.to_numpy()[1:]
+        known, size = ~np.isnan(matrix).any(axis=1), len(start)
+        lost = [matrix[k, k] - np.nanmin(matrix[k + 1 :, k]) for k in range(size - 1) if known[k]]
+        before = [start[k] - np.nanmin(matrix[:k, k]) for k in range(1, size) if known[:k].any()]
+        learned = steps.xs(run, level="run")
+        values = (learned.mean(), learned.iloc[-1], *(fmean(some) if some else np.nan for some in (lost, before)))
+        found[run] = dict(zip((metric.key for metric in MEASURES), values, strict=True))
+    return run_table(frame)[["label", "seed"]].join(pd.DataFrame.from_dict(found, orient="index"))
+
+
+def _ranked(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> list[Cell]:
+    """A column: mean ± standard deviation of each method, the best and the second marked."""
+    cells = [mean_cell(found[found["label"] == name][metric.key]) for name in names]
+    return rank(cells, names, [{}] * len(names), metric.better)[0]
+
+
+def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
+    """The methods on the benchmark of one plan."""
+    frame = finished_runs(plan, evaluation)
+    found, names = measures(frame), labels(frame)
+    before = step_accuracies(frame).dropna()[STEPS[1]].groupby("step").agg(fmean)
+    columns = [_ranked(found, names, metric) for metric in MEASURES]
+    rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
+    rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
+    notes = [f"{'. '.join(f'{metric.name}: {metric.meaning}' for metric in MEASURES)}. In percent.", *_notes(found)]
+    if len(before) < len(frame["order"].iloc[0]):
+        notes.append(
+            f"Evaluated after {len(before)} of {len(frame['order'].iloc[0])} tasks: all values are from these."
+        )
+    if missing := evaluation.missing(plan.name)[0]:
+        notes.append(f"{count_of(missing, 'run')} missing.")
+    heads = [Column("Method", numeric=False), *(Column(metric.name, metric.better) for metric in MEASURES)]
+    return Table(f"{plan.title} ({plan.name}, {evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
+
+
+def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
+    """Which method for which growth: the average on each benchmark, and the mean of the ranks that follow from it."""
+    by_plan = {plan.name: measures(finished_runs(plan, evaluation)) for plan in plans}
+    replays = {evaluation.name_of(plan.name, row.label) for plan in plans for row in plan.rows if _replays(row.options)}
+    ranked = {plan: found[~found["label"].isin(replays)] for plan, found in by_plan.items()}
+    means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in ranked.items()})
+    ranks = means.rank(ascending=False).mean(axis=1, skipna=False).sort_values(kind="stable")
+    names = [*map(str, ranks.index), *sorted(replays & {name for found in by_plan.values() for name in found["label"]})]
+    columns = []
+    for plan, found in by_plan.items():
+        marked = zip(names, _ranked(ranked[plan], names, AVERAGE), strict=True)
+        apart = {name: mean_cell(found[found["label"] == name][AVERAGE.key]) for name in replays}
+        columns.append([apart.get(name, cell) for name, cell in marked])
+    columns.append([Cell(None if pd.isna(ranks.get(name, np.nan)) else float(ranks[name]), digits=1) for name in names])
+    rows = [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
+    heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
+    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(next(iter(by_plan.values())))]
+    notes += [REPLAY] if replays else []
+    return Table(f"Which method for which growth? ({evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
+
+
+def _replays(options: object) -> bool:
+    return isinstance(options, dict) and options.get("generator") == "atlas"
+
+
+def _notes(found: pd.DataFrame) -> list[str]:
+    counts = sorted(set(found.groupby("label").size()))
+    if counts == [1]:
+        return ["One seed: differences smaller than the spread over seeds mean nothing."]
+    return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]
+
+
+def growth_figure(plan: Plan, evaluation: Evaluation) -> Figure:
+    """Accuracy over all classes learned so far; where tasks are domains with the same classes, also one panel each."""
+    frame = finished_runs(plan, evaluation)
+    (comparison,), shown = compare(frame), looks(frame)
+    in_steps = "split_classes" in BENCHMARKS[plan.setup_at(evaluation.record.setup).benchmark].options
+    return Figure(
+        f"growth-{plan.name}",
+        f"{plan.title}: accuracy over all classes learned so far, {count_of(len(comparison.runs), 'run')} of "
+        f"{evaluation.model}. Lines are means over seeds, bands reach from the lowest to the highest seed. Dashed: "
+        f"the pretrained model.{footnotes(comparison.labels, shown)}",
+        partial(draw.curves, comparison, SEEN, shown, with_tasks=not in_steps),
+        "curves",
+        comparison,
+        SEEN,
+    )
+
+
+def with_runs(plans: Sequence[Plan], evaluation: Evaluation) -> Iterator[Plan]:
+    """Those with a finished run."""
+    return (plan for plan in plans if len(evaluation.runs(plan.name)))
+
+
+def growth_tables(plans: Sequence[Plan], evaluation: Evaluation) -> dict[str, Table]:
+    """By a name that a file can have: one table over all of these plans that were run, then one for each."""
+    run = list(with_runs(plans, evaluation))
+    if not run:
+        raise ReportError("no run of these plans has finished yet")
+    return {RANKING: ranking_table(run, evaluation), **{plan.name: growth_table(plan, evaluation) for plan in run}}
+
+
+def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, figures: bool = True) -> None:
+    """Write the page (`index.html`), `tables/` and `figures/`."""
+    tables = growth_tables(plans, evaluation)
+    try:
+        (out / "tables").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"{out}: cannot make this folder for the report: {error.strerror}") from None
+    for name, table in tables.items():
+        for ending, render in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
+            write_text(out / "tables" / f"{name}.{ending}", render(table))
+    run = list(with_runs(plans, evaluation))
+    if figures:
+        save_figures([growth_figure(plan, evaluation) for plan in run], out / "figures")
+    write_page(
+        pd.concat([finished_runs(plan, evaluation) for plan in run], ignore_index=True),
+        out / "index.html",
+        title=f"Growing data, {evaluation.model}",
+        intro="",
+        sections=[Section(RANKING, "By kind of growth", [Shown(name, table) for name, table in tables.items()])],
+        matrices_of=(),
+        distances_of=(),
+    )

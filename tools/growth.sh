@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# All methods on the small benchmarks of growing data: rates on validation images, then three seeds on test images.
+#
+#   tools/growth.sh [rates|runs|keep|all] [options of every run, such as --jobs 28 --eval-batch-size 1024]
+#
+# Rates: 81 runs, 37,800 steps. Runs: 135, 82,080 steps. What is finished is not repeated. Everything goes to $OUT
+# (default runs/growth); `keep` writes results/growth-*, from which tools/results_page.py --figures makes the page.
+set -euo pipefail
+
+stage=${1:-all}
+out=${OUT:-runs/growth}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+common=(--model nano --keep-checkpoints none "${@:2}")
+wants() { [[ $stage == all || $stage == "$1" ]]; }
+
+rates() { # kind, options
+  tasso sweep --config "$here/../examples/growth-rates.yaml" --choose mcil "${@:2}" "${common[@]}" --out "$out/rates-$1"
+}
+runs() { # kind, plans
+  tasso paper "${@:2}" --rates "$out/rates-$1/chosen.json" "${common[@]}" --out "$out/$1"
+}
+
+if wants rates; then
+  rates classes --benchmark atlas-classes-12 --steps 40
+  rates styles --benchmark atlas-styles --steps 120
+  rates mixed --benchmark atlas-50 --steps 20 --limit-tasks 16 --evaluate-every 16 # only the end counts
+fi
+if wants runs; then
+  runs classes atlas-classes-8 atlas-classes-12 atlas-classes-24
+  runs styles atlas-styles
+  runs mixed atlas-50
+fi
+if wants keep; then
+  for kind in classes styles mixed; do
+    python "$here/keep_results.py" "$out/$kind/runs" "$here/../results/growth-$kind.csv.gz"
+    cp "$out/rates-$kind/tried.csv" "$here/../results/growth-$kind-rates.csv"
+  done
+fi
