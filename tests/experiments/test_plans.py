@@ -15,7 +15,7 @@ from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.paper import cost_of, make_setup, read_rates, run_plans, steps_of
-from tasso.experiments.plans import GROWTH, PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
+from tasso.experiments.plans import BEYOND, GROWTH, PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.run_jobs import Execution
 from tasso.methods import METHODS
@@ -48,7 +48,10 @@ def hyper(job: Job) -> dict[str, Any]:
 @pytest.mark.parametrize("setup", [PAPER, NANO, make_setup({})], ids=["paper", "nano", "atlas"])
 def test_every_plan_has_the_papers_runs_and_all_are_understood(setup: Setup) -> None:
     assert {name: len(plan.jobs(setup)) for name, plan in PLANS.items()} == COUNTS
-    for job in all_jobs(list(PLANS.values()), setup):
+    assert {name: len(plan.jobs(setup)) for name, plan in BEYOND.items()} == {
+        "both-parts": 14 * 2 * 3, "open-directions": 4 * 2 * 3,
+    }  # fmt: skip
+    for job in all_jobs([*PLANS.values(), *BEYOND.values()], setup):
         config, method = resolve(job.config(Path("runs"), precision="auto"))
         assert config.method["name"] == method.name
 
@@ -199,7 +202,7 @@ def test_timed_runs_need_a_machine_to_themselves(tmp_path: Path) -> None:
 def test_list_and_what_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     main(["paper", "--list"])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == [*PLANS, *GROWTH]
+    assert listed == [*PLANS, *BEYOND, *GROWTH]
     for words in (["main"], ["--out", str(tmp_path)]):
         with pytest.raises(SystemExit) as stop:
             main(["paper", *words])

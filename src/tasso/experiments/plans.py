@@ -1,7 +1,7 @@
 """One plan per table or figure of the paper, as data: rows with their labels, and the runs behind each row.
 
 Plans share runs: a row's jobs are named by their options, so that what two plans need is trained once. Beside the
-paper's there are plans for the ways in which data grow, each on a benchmark of its own.
+paper's there are plans for what this project adds, and for the ways in which data grow, each on a benchmark of its own.
 """
 
 from __future__ import annotations
@@ -323,6 +323,45 @@ _PLANS = (
 )  # fmt: skip
 PLANS: dict[str, Plan] = {plan.name: plan for plan in _PLANS}
 
+# -- beyond the paper ------------------------------------------------------------------------------------------------
+
+ANCHORED = {"trainable": "both", "gamma": 10.0}
+BEYOND: dict[str, Plan] = {
+    plan.name: plan
+    for plan in (
+        Plan(
+            "both-parts", "TASSO on both towers: is it the idea or the tower?", "table", (),
+            (
+                TASSO,
+                BOTH_TOWERS,
+                PlanRow("no anchors", "tasso-both", {"gamma": 0.0}),
+                PlanRow("anchors: earlier names only", "tasso-both", {"anchors": "earlier"}),
+                PlanRow("anchors: generic texts only", "tasso-both", {"anchors": "generic"}),
+                PlanRow("no image distillation", "tasso-both", {"beta": 0.0}),
+                PlanRow("no subspace cross-entropy", "tasso-both", {"alpha": 0.0}),
+                PlanRow("no subspace, geodesic distance", "tasso-both", NO_SUBSPACE["geo"]),
+                PlanRow("no subspace, squared L2 distance", "tasso-both", NO_SUBSPACE["L2"]),
+                PlanRow("projector frozen as drawn", "tasso-both", {"train_projector": False}),
+                PlanRow("SnD on both encoders", "snd", {"trainable": "both"}),
+                PlanRow("SnD on both encoders, anchors", "snd", ANCHORED),
+                PlanRow("fine-tuning of both encoders", "finetune", {"trainable": "both"}),
+                PlanRow("fine-tuning of both encoders, anchors", "finetune", ANCHORED),
+            ),
+            ("S1", "S2"), (SEED, 1, 2), "main",
+        ),
+        Plan(
+            "open-directions", "The paper's open directions: adaptive rank, subspaces from class texts", "table", (),
+            (
+                TASSO,
+                PlanRow("adaptive rank, 90 % of the energy", options={"rank_energy": 0.9}),
+                PlanRow("adaptive rank, 99 % of the energy", options={"rank_energy": 0.99}),
+                PlanRow("projector started from the class texts", options={"projector_init": "texts"}),
+            ),
+            ("S1", "S2"), (SEED, 1, 2), "main",
+        ),
+    )
+}  # fmt: skip
+
 # -- ways in which data grow: all methods on small benchmarks that are drawn by code ---------------------------------
 
 GROWTH_ROWS = tuple(
@@ -350,4 +389,4 @@ GROWTH: dict[str, Plan] = {
         _growth("atlas-50", "All mixed: 50 small tasks, classes and styles", 20, evaluate_every=5),
     )
 }
-GROUPS: dict[str, Mapping[str, Plan]] = {"all": PLANS, "growth": GROWTH}
+GROUPS: dict[str, Mapping[str, Plan]] = {"all": PLANS, "beyond": BEYOND, "growth": GROWTH}
