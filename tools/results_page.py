@@ -14,15 +14,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
 
-from tasso.experiments.plans import BOTH_TOWERS, GROWTH, PLANS, SEQUENCES
-from tasso.experiments.record import Record
+import growth_page
+from tasso.experiments.plans import BOTH_TOWERS, PLANS, SEQUENCES
 from tasso.report.figures.write import save_figures, task_curves
 from tasso.report.formats import to_markdown
 from tasso.report.frame import SETTINGS, Setting, accuracies, by_tasks, compare, metrics, run_table
@@ -30,7 +30,6 @@ from tasso.report.looks import looks
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
 from tasso.report.paper.figures import FOLDER, draw_figures, shown_runs
-from tasso.report.paper.growth import RANKING, growth_figure, growth_tables, with_runs
 from tasso.report.paper.report import verdict_table
 from tasso.report.paper.tables import tables_of
 from tasso.report.significance import holm, paired_differences, sign_flip_p
@@ -44,7 +43,7 @@ PAGES = (
     RESULTS / "README.md",
     ROOT / "README.md",
     PAGE,
-    PAGE.with_name("growth.md"),
+    growth_page.PAGE,
     ROOT / "docs" / "guide" / "models-and-prompts.md",
 )
 FIGURES = ("trade-off-mtil-mini-mtil", "curves-mtil-mini-s1-mtil", "boxes-classes-mtil-mini-s1")
@@ -216,47 +215,6 @@ def sizes(method: str) -> str:
     return markdown(["model", *ways.values()], rows)
 
 
-GROWTH_STUDIES = {"growth-classes": "new classes", "growth-styles": "new cameras", "growth-mixed": "all mixed"}
-NOT_RUN = "Not run yet."
-
-
-def growth() -> Evaluation | None:
-    """The studies of growing data as one evaluation; each has rates of its own. None while there is none."""
-    files = [file for name in GROWTH_STUDIES if (file := RESULTS / f"{name}.csv.gz").is_file()]
-    found = [read_evaluation(file) for file in files]
-    if not found:
-        return None
-    names = {key: runs for one in found for key, runs in one.record.names.items() if len(one.runs(key[0]))}
-    return Evaluation(Record(found[0].record.setup, names), pd.concat([one.frame for one in found], ignore_index=True))
-
-
-def growth_parts() -> dict[str, str]:
-    """The table over all kinds of growth, and that of each with its figure; empty while nothing has been run."""
-    evaluation = growth()
-    if evaluation is None:
-        return {}
-    made = {name: to_markdown(table) for name, table in growth_tables(list(GROWTH.values()), evaluation).items()}
-    for plan in with_runs(list(GROWTH.values()), evaluation):
-        figure = growth_figure(plan, evaluation)
-        made[plan.name] += f"\n![{figure.caption}]({figure.name}.svg)"
-    return made
-
-
-def growth_rates() -> str:
-    """The rates with the best MCIL accuracy on validation images, by kind of growth."""
-    chosen = {}
-    for name, title in GROWTH_STUDIES.items():
-        if (file := RESULTS / f"{name}-rates.csv").is_file():
-            tried = pd.read_csv(file)
-            best = tried.loc[tried.groupby("method", sort=False)["mcil_accuracy"].idxmax()]
-            chosen[title] = best.set_index("method")["lr"]
-    if not chosen:
-        return NOT_RUN
-    table = pd.DataFrame(chosen)
-    rows = [[str(method), *(f"{rate:.0e}".replace("e-0", "e-") for rate in line)] for method, line in table.iterrows()]
-    return markdown(["method", *chosen], rows)
-
-
 def main_means(evaluation: Evaluation) -> str:
     """The main tables, in short."""
     return best_in_bold(main_rows(evaluation))
@@ -333,11 +291,8 @@ def tables() -> dict[str, Callable[[], str]]:
         "nano-zips": lambda: zero_shot("zips"),
         "nano-drawn": lambda: zero_shot("drawn"),
         "atlas-single": single,
-        "growth-rates": growth_rates,
     }
     found |= {f"trials-{name}": lambda name=name: trials(name) for name in TRIALS}  # type: ignore[misc]
-    parts = cache(growth_parts)
-    found |= {name: lambda name=name: parts().get(name, NOT_RUN) for name in (RANKING, *GROWTH)}  # type: ignore[misc]
     found |= {name: lambda name=name: runs(name) for name in STUDIES}  # type: ignore[misc]
     found |= {name: lambda name=name: learning_rates(name) for name in RATES}  # type: ignore[misc]
     for name in EVALUATIONS:
@@ -352,13 +307,9 @@ def render(text: str, known: Mapping[str, Callable[[], str]]) -> str:
 
 
 def write_figures() -> None:
-    """The figures that the pages show, as PNG or SVG."""
+    """The figures that the pages show."""
+    growth_page.write_figures()
     with tempfile.TemporaryDirectory() as place:
-        if evaluation := growth():
-            drawn = [growth_figure(plan, evaluation) for plan in with_runs(list(GROWTH.values()), evaluation)]
-            save_figures(drawn, Path(place))
-            for figure in drawn:
-                shutil.copyfile(Path(place) / f"{figure.name}.svg", PAGE.with_name(f"{figure.name}.svg"))
         draw_figures(list(PLANS.values()), read_evaluation(study_file("paper-mtil-mini")), Path(place))
         for name in FIGURES:
             shutil.copyfile(Path(place) / FOLDER / f"{name}.png", PAGE.with_name(f"{name}.png"))
@@ -370,7 +321,7 @@ def write_figures() -> None:
 
 def main() -> None:
     """Rewrite the pages, or with --check only say which is not up to date."""
-    known = tables()
+    known = {**tables(), **growth_page.tables()}
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = render(before, known)

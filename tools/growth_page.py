@@ -1,0 +1,80 @@
+"""What docs/results/growth.md shows, from the studies in results/ that tools/growth.sh keeps: tables and figures.
+
+tools/results_page.py writes them into the page. Where a study is not there, the page says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from tasso.experiments.plans import GROWTH
+from tasso.experiments.record import Record
+from tasso.report.figures.write import save_figures
+from tasso.report.formats import to_markdown
+from tasso.report.paper.evaluation import Evaluation, read_evaluation
+from tasso.report.paper.growth import RANKING, growth_figure, growth_tables, with_runs
+from tasso.report.tables import Cell, Column, Row, Table
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+PAGE = ROOT / "docs" / "results" / "growth.md"
+STUDIES = {"growth-classes": "New classes", "growth-styles": "New cameras", "growth-mixed": "All mixed"}
+PLANS = list(GROWTH.values())
+NOT_RUN = "Not run yet."
+
+
+def evaluation() -> Evaluation | None:
+    """The studies as one evaluation; each has rates of its own. None while there is none."""
+    files = [file for name in STUDIES if (file := RESULTS / f"{name}.csv.gz").is_file()]
+    found = [read_evaluation(file) for file in files]
+    if not found:
+        return None
+    names = {key: runs for one in found for key, runs in one.record.names.items() if len(one.runs(key[0]))}
+    return Evaluation(Record(found[0].record.setup, names), pd.concat([one.frame for one in found], ignore_index=True))
+
+
+def tables() -> dict[str, Callable[[], str]]:
+    """What can stand between the markers of the page: a table over all kinds of growth, those of each with a figure,
+    and the rates."""
+    made: dict[str, str] = {}
+    if found := evaluation():
+        made = {name: to_markdown(table) for name, table in growth_tables(PLANS, found).items()}
+        for plan in with_runs(PLANS, found):
+            figure = growth_figure(plan, found)
+            made[plan.name] += f"\n![{figure.caption}]({figure.name}.svg)"
+    shown = {name: lambda name=name: made.get(name, NOT_RUN) for name in (RANKING, *GROWTH)}
+    return {**shown, "growth-rates": rates}
+
+
+def rates() -> str:
+    """The rates with the best MCIL accuracy on validation images, by kind of growth."""
+    chosen = {}
+    for name, title in STUDIES.items():
+        if (file := RESULTS / f"{name}-rates.csv").is_file():
+            tried = pd.read_csv(file)
+            best = tried.loc[tried.groupby("method", sort=False)["mcil_accuracy"].idxmax()]
+            chosen[title] = best.set_index("method")["lr"]
+    if not chosen:
+        return NOT_RUN
+    rows = [
+        Row((Cell(str(method)), *(Cell(None if pd.isna(rate) else f"{rate:g}") for rate in line)))
+        for method, line in pd.DataFrame(chosen).iterrows()
+    ]
+    columns = (Column("Method", numeric=False), *map(Column, chosen))
+    return to_markdown(Table("Learning rates", columns, tuple(rows)))
+
+
+def write_figures() -> None:
+    """The page's figures, beside it."""
+    if (found := evaluation()) is None:
+        return
+    drawn = [growth_figure(plan, found) for plan in with_runs(PLANS, found)]
+    with tempfile.TemporaryDirectory() as place:
+        save_figures(drawn, Path(place))
+        for figure in drawn:
+            shutil.copyfile(Path(place) / f"{figure.name}.svg", PAGE.with_name(f"{figure.name}.svg"))
