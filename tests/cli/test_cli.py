@@ -23,6 +23,7 @@ from tasso.experiments.sweep import make_grid
 from tasso.methods import build_method
 from tasso.report import read_run
 from tasso.report.tables import Column, Table
+from tasso.training.run import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +50,10 @@ def test_run_eval_metrics_report(quick: dict[str, Any], capsys: pytest.CaptureFi
     main(["eval", str(quick["out"]), "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert rows["checkpoint"] == "eurosat"
+    main(["eval", str(quick["out"]), "--after", "0", "--json"])
+    before = json.loads(capsys.readouterr().out)
+    assert before["checkpoint"] is None
+    assert before["mtil"] == pytest.approx(Run(str(quick["out"])).results["mtil"]["zero_shot"])
     main(["eval", *as_words({k: quick[k] for k in ("benchmark", "data_root", "check_counts", "model", "sequence")})])
     assert re.search(r"mean +\d+\.\d\d", capsys.readouterr().out)
     page = tmp_path / "page.html"

@@ -14,15 +14,19 @@ from tasso.models.inference import Inference
 from tasso.training.run_folder import RunFolder
 
 WEIGHTS = "the weights"  # in messages
+PRETRAINED = "0"  # as `after`: the model before the first task
 METHOD_PREFIX = "method/"  # of the tensors of a method's state in a checkpoint; all others are the model's
 
 
-def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str, Inference]:
+def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str | None, Inference]:
     """Load a checkpoint of a run, the newest by default, into the pretrained model.
 
-    Returns the name of the task after which it was saved, and how it compares images with classes.
+    Returns the name of the task after which it was saved (None: before all tasks, nothing was loaded), and how it
+    compares images with classes.
     """
     results, config = folder.read_results(), folder.read_config()
+    if after == PRETRAINED and PRETRAINED not in (results or {"tasks": ()})["tasks"]:
+        return None, Inference(clip)
     learned = results["tasks"][: len(results["per_task"])] if results else []
     if not results or not learned:
         raise RunError(f"{folder.path}: no task has been learned in this run")

@@ -62,7 +62,7 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
 
     Args:
         run: evaluate a checkpoint of this run, by default the latest.
-        after: the task (its name, or its number from 1) after which that checkpoint was saved.
+        after: the task (its name, or its number from 1) after which that checkpoint was saved; 0: before all tasks.
     """
     config, _ = resolve(config)
     clip = load_clip(config.model, config.pretrained)

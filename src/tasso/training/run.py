@@ -35,8 +35,6 @@ from tasso.training.run_folder import RunFolder
 
 __all__ = ["Image", "Prediction", "Run"]
 
-PRETRAINED = "0"  # as `after`: the model before the first task
-
 
 class Run:
     """A run folder, finished or not, with one of its models: by default that after the latest task.
@@ -126,7 +124,7 @@ class Run:
 
     @cached_property
     def _loaded(self) -> tuple[str | None, Inference]:
-        return self._load(self._pretrained(), self.after)
+        return load_checkpoint(self._pretrained(), self.folder, self.after)
 
     def _pretrained(self) -> Clip:
         # In the precision of this machine, not of the one that the run was trained on.
@@ -135,17 +133,12 @@ class Run:
         check_weights_of(self.folder, clip)
         return clip.to(device, choose_precision("auto", device))
 
-    def _load(self, clip: Clip, after: str | None) -> tuple[str | None, Inference]:
-        if after == PRETRAINED and PRETRAINED not in self.tasks:
-            return None, Inference(clip)
-        return load_checkpoint(clip, self.folder, after)
-
     def stages(self) -> Iterator[tuple[str | None, Predictor]]:
         """All models of the run, each with the task that it learned last; the pretrained one (None) first."""
         pretrained = self._pretrained()
         yield None, self._predictor(Inference(pretrained))
         for task in self.checkpoints:
-            yield task, self._predictor(self._load(pretrained.copy(), task)[1])
+            yield task, self._predictor(load_checkpoint(pretrained.copy(), self.folder, task)[1])
 
     @cached_property
     def predictor(self) -> Predictor:
