@@ -200,8 +200,8 @@ class LiveTensors(TorchDispatchMode):
 
 
 def test_reading_a_set_needs_little_more_than_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pixels_module, "CHUNK_IMAGES", 50)
-    monkeypatch.setattr(decode_module, "AHEAD", 50)
+    for module in (decode_module, pixels_module):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 20 * 3 * SIDE * SIDE)
     images, tensors = image_set(1000), LiveTensors()
     size = 1000 * 3 * SIDE * SIDE
     tracemalloc.start()
@@ -211,7 +211,7 @@ def test_reading_a_set_needs_little_more_than_its_size(monkeypatch: pytest.Monke
     tracemalloc.stop()
     assert isinstance(pixels, OneSizePixels)
     assert pixels.stack is not None
-    assert size <= tensors.peak + arrays < 1.5 * size
+    assert size <= tensors.peak + arrays < 1.2 * size
 
 
 @pytest.mark.slow

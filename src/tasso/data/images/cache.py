@@ -139,7 +139,7 @@ class PixelCache:
             first, checked, read = shared[0], True, partial(map, shared.__getitem__)
         else:
             first, checked = planes(decode(images, 0)), False
-            read = partial(decode_all, images, pool=self.pool, view=planes)
+            read = partial(decode_all, images, pool=self.pool, view=planes, nbytes=first.nbytes)
         channels, height, width = first.shape
         shape = (len(images), channels, height, width)
         return OneSizePixels(shape, read, self.preprocess, self.device, checked)

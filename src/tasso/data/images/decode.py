@@ -24,6 +24,7 @@ from tasso.errors import DataError
 PROCESSES_FROM = 512  # images of a set; for fewer it does not pay to start processes
 PROCESSES = 32  # at most
 AHEAD = 256  # decoded images that may wait to be used
+CHUNK_BYTES = 2**28  # of decoded images that are handled at once
 
 
 class ImagePool(ThreadPoolExecutor):
@@ -57,6 +58,7 @@ def decode_all(
     arguments: Sequence[Any] | Array | None = None,
     *,
     keep: type[DataError] | tuple[()] = (),
+    nbytes: int = 1,
 ) -> Generator[Any]:
     """`view(image, argument)` of many images, in their order, made some way ahead. An error names the image.
 
@@ -64,9 +66,10 @@ def decode_all(
         view: of an image, a Pillow image or `(H, W, 3)` uint8; it is pickled.
         arguments: one per image; None: all are None.
         keep: errors of this kind take the place of their images, instead of being raised.
+        nbytes: of a view, about: of large ones fewer are made ahead.
     """
-    count = len(indices)
-    size = max(1, min(AHEAD, count) // (2 * pool.workers))  # of the images that a thread gets at once
+    count, ahead = len(indices), max(1, min(AHEAD, CHUNK_BYTES // nbytes))
+    size = max(1, min(ahead, count) // (2 * pool.workers))  # of the images that a thread gets at once
     elsewhere = pool.workers > 1 and len(images) >= pool.processes_from
     parts = iter([slice(first, first + size) for first in range(0, count, size)])
     waiting: deque[Future[list[Any]]] = deque()
@@ -75,7 +78,7 @@ def decode_all(
         own = [None] * size if arguments is None else arguments[part]
         waiting.append(pool.submit(_views, images, indices[part], view, own, elsewhere))
 
-    for part in islice(parts, 2 * pool.workers):
+    for part in islice(parts, ahead // size):
         submit(part)
     try:
         while waiting:

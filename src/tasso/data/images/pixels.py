@@ -13,13 +13,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasso.data.images.decode import ImagePool, decode_all
+from tasso.data.images.decode import CHUNK_BYTES, ImagePool, decode_all
 from tasso.data.images.transforms import crop_and_resize, normalise, resize_and_centre
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import Indices, Preprocess, centre_crop, random_boxes, random_crop
 from tasso.errors import DataError
 
-CHUNK_BYTES = 2**28  # of decoded images that are handled at once
 CHUNK_IMAGES = 256  # of a set that are read at once
 
 

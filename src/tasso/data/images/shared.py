@@ -58,7 +58,7 @@ def _write(file: Path, images: ImageSet, shape: tuple[int, ...]) -> bool:
     temporary = file.with_suffix(".tmp")
     try:
         with temporary.open("wb") as pixels, thread_pool(0) as pool:
-            for image in decode_all(images, range(len(images)), pool, planes):
+            for image in decode_all(images, range(len(images)), pool, planes, nbytes=math.prod(shape[1:])):
                 if image.shape != shape[1:]:
                     return False
                 pixels.write(image.data)
