@@ -305,33 +305,38 @@ def test_a_closed_cache_stops_reading_ahead() -> None:
 
 
 @pytest.fixture
-def reading_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with a GPU."""
+def reading_ahead(monkeypatch: pytest.MonkeyPatch) -> list[PixelCache]:
+    """As with a GPU. The caches that have read ahead."""
+    caches = []
 
     def read_ahead(data: RunData, *sets: ImageSet | None) -> None:
+        caches.append(data.cache)
         for images in filter(None, sets):
             data.cache.read_ahead(images)
 
     monkeypatch.setattr(RunData, "read_ahead", read_ahead)
+    return caches
 
 
+@pytest.mark.parametrize("method", ["tasso", "gift"])
 def test_a_run_that_reads_ahead_has_the_same_bits(
-    quick: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest
+    quick: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest, method: str
 ) -> None:
     runs = []
     for name in ("plain", "ahead"):
-        if name == "ahead":
-            request.getfixturevalue("reading_ahead")
-        results = learn(from_dict({**quick, "out": str(tmp_path / name)}))
+        caches = request.getfixturevalue("reading_ahead") if name == "ahead" else []
+        results = learn(from_dict({**quick, "method": options_for(method), "out": str(tmp_path / name)}))
         [*_, last] = sorted((tmp_path / name / "checkpoints").glob("*.safetensors"))
         runs.append((results["mtil"], load_file(last)))
+    assert caches
+    assert not caches[0]._read_ahead, "nothing is read that nobody asks for; GIFT only has the names of reference images"
     assert runs[0][0] == runs[1][0]
     assert same(runs[0][1], runs[1][1])
 
 
 @pytest.mark.parametrize("diverges", [True, False])
 def test_an_error_in_the_next_tasks_images_hides_nothing(
-    quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading_ahead: None, diverges: bool
+    quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading_ahead: object, diverges: bool
 ) -> None:
     read_ahead, failed = PixelCache.read_ahead, []
 
