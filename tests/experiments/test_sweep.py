@@ -194,6 +194,8 @@ def test_rates_as_multiples_of_the_methods_own() -> None:
     assert rates == [
         ("tasso", 3e-5), ("tasso", 3e-4), ("zscl", 9e-6), ("zscl", 9e-5), ("snd", 6e-5), ("snd", 6e-4)
     ]  # fmt: skip
+    grid = Grid(("tasso",), overrides={"lr": ("x3",), "model": ("nano", "ViT-B-16-quickgelu")})
+    assert [job.options["lr"] for job in grid.jobs()] == [3e-4, 3e-5], "of the model that the run has"
 
 
 @pytest.mark.slow
