@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def shared_images(images: ImageSet) -> Array | None:
     """All images of a set, `(N, 3, H, W)` uint8: decoded by the first process that asks for them, on all cores.
 
     None if images are not shared, or these cannot be: it is not known whether they have changed, their sizes differ, or
-    the disk has no room.
+    they would take more than half of the free disk.
     """
     if _folder is None or not isinstance(images.source, Draws | Stamped):
         return None
@@ -53,7 +54,7 @@ def shared_images(images: ImageSet) -> Array | None:
 
 def _write(file: Path, images: ImageSet, shape: tuple[int, ...]) -> bool:
     """The caller has locked the folder: a temporary file is one that a killed process has left."""
-    if math.prod(shape) > SHARED_BYTES:
+    if math.prod(shape) > min(SHARED_BYTES, shutil.disk_usage(file.parent).free // 2):  # runs write there, too
         return False
     temporary = file.with_suffix(".tmp")
     try:
