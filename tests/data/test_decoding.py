@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,21 @@ def test_without_other_processes_images_are_decoded_here(monkeypatch: pytest.Mon
         for index, image in enumerate(decode_all(images, range(20), POOL, planes)):
             np.testing.assert_array_equal(image, planes(decode(images, index)))
     assert processes.FAILURES <= len(processes._failures) <= processes.FAILURES + POOL.workers, "not tried for ever"
+
+
+def test_odd_entries_of_the_path_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", Path("scripts"), *sys.path])
+    assert processes.DecodingProcess().view_all(max, []) == ([], [])
+
+
+def test_a_process_that_talks_nonsense_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('gKey of an unknown kind')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(processes, "_idle", type(processes._idle)())
+    images = set_of([encoded(Image.fromarray(photo(9, 9)), "PNG")])
+    [image] = decode_all(images, [0], POOL, planes)
+    np.testing.assert_array_equal(image, planes(decode(images, 0)))
+    assert len(processes._failures) == 1
 
 
 PARENT = """

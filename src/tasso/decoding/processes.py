@@ -36,7 +36,8 @@ class DecodingProcess:
 
     def __init__(self) -> None:
         # Found where this process found them; a module in the user's working directory is not.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+        places = [place for place in sys.path if place and isinstance(place, str)]  # Python ignores others, too
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", worker.__name__],
             stdin=subprocess.PIPE,
@@ -72,7 +73,7 @@ def view_all_elsewhere(view: View, items: Sequence[Item]) -> list[Any]:
         except IndexError:
             process = DecodingProcess()
         result, warned = process.view_all(view, items)
-    except (OSError, EOFError, pickle.UnpicklingError) as error:  # it could not be started, or was killed
+    except Exception as error:  # it could not be started, was killed, or something else writes to its output
         _failures.append(error)
         log.warning("a process that decodes images has died; its images are decoded in this one")
         if process:
