@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import operator
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -20,13 +20,16 @@ import pytest
 from PIL import ExifTags, Image, ImageFile
 from test_images import ArraySource, photo
 
+from tasso.data.annotated import FolderSource
 from tasso.data.drawn import ReferenceSource
 from tasso.data.images import Preprocess
 from tasso.data.images.decode import ImagePool, decode, decode_all
+from tasso.data.prepare.unreadable import CheckedImages, unreadable
 from tasso.data.task import Array, AsStored, ImageSet, Source
 from tasso.decoding import processes
 from tasso.decoding.pillow import CorruptImageError, _upright
 from tasso.decoding.views import centre_crop, crop_draws, planes, random_crop, shrunk
+from tasso.decoding.worker import Stored
 from tasso.errors import DataError
 
 POOL = ImagePool(2, processes_from=1)
@@ -219,4 +222,16 @@ def test_a_process_starts_without_torch_and_without_the_rest_of_tasso() -> None:
         "name.startswith('tasso.') and not name.startswith(('tasso.decoding', 'tasso.errors', 'tasso.version'))))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
-    assert pickle.loads(pickle.dumps(partial(random_crop, Preprocess(8, (0, 0, 0), (1, 1, 1))))).args
+
+
+def test_no_view_makes_a_process_import_torch(tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(encoded(Image.fromarray(photo(9, 9)), "PNG"))
+    images = ImageSet.of(FolderSource(tmp_path), [("photo.png", 0)])
+    assert not unreadable(images, "photographs", POOL, CheckedImages(tmp_path / "checked"))
+    for view in (planes, partial(shrunk, 24), partial(centre_crop, Preprocess(8, (0, 0, 0), (1, 1, 1)))):
+        list(decode_all(images, [0], POOL, view))
+    list(decode_all(ImageSet.of(ReferenceSource(), [("3", 0)]), [0], POOL, planes))
+    has_torch = Stored(partial(eval, "'torch' in __import__('sys').modules"), True, "")
+    assert processes._idle
+    for process in processes._idle:
+        assert process.view_all(operator.or_, [(has_torch, False)]) == ([False], [])
