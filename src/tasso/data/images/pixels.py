@@ -31,7 +31,7 @@ class Pixels(Protocol):
         """Random crops of the images at `indices`, `(B, 3, size, size)`, normalised, on the device.
 
         Args:
-            draws: `(B, attempts, 4)`, see `transforms.crop_draws`.
+            draws: `(B, attempts, 4)`, see `views.crop_draws`.
         """
 
     def eval_view(self, indices: Indices) -> Tensor:
