@@ -133,8 +133,8 @@ class PixelCache:
             packed = PackedPixels(locations, self.preprocess, self.device, self.pool)
             if not packed.one_size:
                 return packed
+            read: Callable[[Indices], Iterable[Array]] = packed.copies
             first, checked = packed.image(0), True
-            read: Callable[[Indices], Iterable[Array]] = partial(self.pool.map, packed.copied)
         elif (shared := shared_images(images)) is not None:
             first, checked, read = shared[0], True, partial(map, shared.__getitem__)
         else:
