@@ -375,6 +375,13 @@ class StampedNoise(Noise):
         return [self.stamp] * len(keys)
 
 
+class Gone(StampedNoise):
+    """One file is gone."""
+
+    def stamps(self, keys: Sequence[str]) -> list[str]:
+        raise FileNotFoundError(keys[1])
+
+
 def test_shared_images_have_the_same_bits_and_are_decoded_once(tmp_path: Path) -> None:
     indices, expected = np.array([3, 0, 9]), cache_of(1).pixels(image_set(), "set").eval_view(np.array([3, 0, 9]))
     for sets, reads in ((1, 11), (1, 1), (0, 1)):  # the first image tells the size
@@ -397,6 +404,7 @@ def test_images_that_cannot_be_shared_are_read_by_each(tmp_path: Path, monkeypat
     for source, folder in (
         (Noise(), tmp_path / "shared"),  # nobody knows whether it changes
         (mixed, tmp_path / "shared"),
+        (Gone(), tmp_path / "shared"),
         (StampedNoise(), tmp_path / "file"),  # not a folder
     ):
         with sharing(folder):

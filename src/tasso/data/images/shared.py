@@ -41,14 +41,14 @@ def shared_images(images: ImageSet) -> Array | None:
     if _folder is None or not isinstance(images.source, Draws | Stamped):
         return None
     shape = (len(images), *planes(decode(images, 0)).shape)
-    file = _folder / f"{_digest(images, shape)}.u8"
     try:
+        file = _folder / f"{_digest(images, shape)}.u8"
         _folder.mkdir(parents=True, exist_ok=True)
         with locked(_folder, lambda: None):
             if not file.exists() and not _write(file, images, shape):
                 return None
         return np.asarray(np.memmap(file, np.uint8, "r", shape=shape))
-    except OSError:  # no permission, or no room
+    except OSError:  # no permission, no room, or an image that is gone: whoever reads it says so
         return None
 
 
