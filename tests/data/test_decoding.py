@@ -172,6 +172,16 @@ def test_without_other_processes_images_are_decoded_here(monkeypatch: pytest.Mon
     assert processes.FAILURES <= len(processes._failures) <= processes.FAILURES + POOL.workers, "not tried for ever"
 
 
+def test_processes_end_with_their_pool() -> None:
+    images = set_of([encoded(Image.fromarray(photo(9, 9)), "PNG")])
+    with ImagePool(2, processes_from=1) as pool:
+        list(decode_all(images, [0], pool, planes))
+        [*started] = processes._idle
+    assert started
+    assert not processes._idle
+    assert all(process.process.poll() is not None for process in started)
+
+
 def test_odd_entries_of_the_path_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["", Path("scripts"), *sys.path])
     assert processes.DecodingProcess().view_all(max, []) == ([], [])

@@ -1,11 +1,12 @@
 """Processes that decode images. Threads would wait for each other: a third of the work on a small image is Python's.
 
-They are started when there is work for them, stay until this process ends, and are plain programs: neither forks of
-this process, which may use CUDA and have threads, nor copies that would run the user's script again.
+They are started when there is work for them, stay until `end_idle` or the end of this process, and are plain programs:
+neither forks of this process, which may use CUDA and have threads, nor copies that would run the user's script again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -60,6 +61,13 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
     if os.getpid() == owner:
         process.kill()
         process.communicate()
+
+
+def end_idle() -> None:
+    """End the processes that are not used at the moment."""
+    with contextlib.suppress(IndexError):  # there are no more
+        while True:
+            _idle.pop().end()
 
 
 def view_all_elsewhere(view: View, items: Sequence[Item]) -> list[Any]:

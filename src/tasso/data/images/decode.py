@@ -17,7 +17,7 @@ import numpy as np
 
 from tasso.data.task import Array, Draws, ImageSet, NotTurned
 from tasso.decoding.pillow import CorruptImageError
-from tasso.decoding.processes import view_all_elsewhere
+from tasso.decoding.processes import end_idle, view_all_elsewhere
 from tasso.decoding.views import Decoded, Indices
 from tasso.decoding.worker import Stored, View, view_all
 from tasso.errors import DataError
@@ -35,6 +35,11 @@ class ImagePool(ThreadPoolExecutor):
         """`processes_from`: sets of so many images are decoded in other processes, if there are several workers."""
         super().__init__(workers)
         self.workers, self.processes_from = workers, processes_from
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """The processes end, too: each run of a sweep would keep as many as there are cores."""
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        end_idle()
 
 
 def thread_pool(workers: int) -> ImagePool:
