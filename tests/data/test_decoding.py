@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import logging
+import operator
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,16 @@ import pytest
 from PIL import ExifTags, Image, ImageFile
 from test_images import ArraySource, photo
 
+from tasso.data.annotated import FolderSource
 from tasso.data.drawn import ReferenceSource
 from tasso.data.images import Preprocess
 from tasso.data.images.decode import ImagePool, decode, decode_all
+from tasso.data.prepare.unreadable import CheckedImages, unreadable
 from tasso.data.task import Array, AsStored, ImageSet, Source
 from tasso.decoding import processes
 from tasso.decoding.pillow import CorruptImageError, _upright
 from tasso.decoding.views import centre_crop, crop_draws, planes, random_crop, shrunk
+from tasso.decoding.worker import Stored
 from tasso.errors import DataError
 
 POOL = ImagePool(2, processes_from=1)
@@ -168,6 +172,31 @@ def test_without_other_processes_images_are_decoded_here(monkeypatch: pytest.Mon
     assert processes.FAILURES <= len(processes._failures) <= processes.FAILURES + POOL.workers, "not tried for ever"
 
 
+def test_processes_end_with_their_pool() -> None:
+    images = set_of([encoded(Image.fromarray(photo(9, 9)), "PNG")])
+    with ImagePool(2, processes_from=1) as pool:
+        list(decode_all(images, [0], pool, planes))
+        [*started] = processes._idle
+    assert started
+    assert not processes._idle
+    assert all(process.process.poll() is not None for process in started)
+
+
+def test_odd_entries_of_the_path_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", Path("scripts"), *sys.path])
+    assert processes.DecodingProcess().view_all(max, []) == ([], [])
+
+
+def test_a_process_that_talks_nonsense_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('gKey of an unknown kind')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(processes, "_idle", type(processes._idle)())
+    images = set_of([encoded(Image.fromarray(photo(9, 9)), "PNG")])
+    [image] = decode_all(images, [0], POOL, planes)
+    np.testing.assert_array_equal(image, planes(decode(images, 0)))
+    assert len(processes._failures) == 1
+
+
 PARENT = """
 import os, signal, sys
 from tasso.decoding.processes import DecodingProcess
@@ -203,4 +232,16 @@ def test_a_process_starts_without_torch_and_without_the_rest_of_tasso() -> None:
         "name.startswith('tasso.') and not name.startswith(('tasso.decoding', 'tasso.errors', 'tasso.version'))))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
-    assert pickle.loads(pickle.dumps(partial(random_crop, Preprocess(8, (0, 0, 0), (1, 1, 1))))).args
+
+
+def test_no_view_makes_a_process_import_torch(tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(encoded(Image.fromarray(photo(9, 9)), "PNG"))
+    images = ImageSet.of(FolderSource(tmp_path), [("photo.png", 0)])
+    assert not unreadable(images, "photographs", POOL, CheckedImages(tmp_path / "checked"))
+    for view in (planes, partial(shrunk, 24), partial(centre_crop, Preprocess(8, (0, 0, 0), (1, 1, 1)))):
+        list(decode_all(images, [0], POOL, view))
+    list(decode_all(ImageSet.of(ReferenceSource(), [("3", 0)]), [0], POOL, planes))
+    has_torch = Stored(partial(eval, "'torch' in __import__('sys').modules"), True, "")
+    assert processes._idle
+    for process in processes._idle:
+        assert process.view_all(operator.or_, [(has_torch, False)]) == ([False], [])

@@ -42,6 +42,7 @@ from tasso.data.images import (
     packing,
     thread_pool,
 )
+from tasso.data.images import decode as decode_module
 from tasso.data.images.decode import decode
 from tasso.data.images.pack import Pack, open_pack
 from tasso.data.images.transforms import Sizes, centre_spans, resample
@@ -294,6 +295,28 @@ def test_one_size_that_fits_goes_into_memory_and_the_rest_stays_packed(tmp_path:
     assert isinstance(cache.pixels(larger, "larger"), PackedPixels)  # they were shrunk
     stranger = as_set(photos([(20, 30), (30, 20)]))
     assert isinstance(cache.pixels(stranger, "stranger"), DecodedPixels)
+
+
+def test_packed_images_are_copied_some_way_ahead_and_not_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packs, images = packs_in(tmp_path, size=64), as_set(photos([(6, 5)] * 40))
+    packs.add(images, "images", may_skip=False)
+    pixels = PixelCache(Preprocess(16, *PLAIN), CPU, POOL, 0.0, packs).pixels(images, "images")
+    assert isinstance(pixels, OneSizePixels)
+    image, read = PackedPixels.image, list[int]()
+
+    def counted(packed: PackedPixels, index: int) -> Any:
+        read.append(index)
+        return image(packed, index)
+
+    monkeypatch.setattr(PackedPixels, "image", counted)
+    monkeypatch.setattr(decode_module, "AHEAD", 8)
+    copies = iter(pixels.read(np.arange(40)))
+    next(copies)
+    POOL.submit(int).result()  # what was asked for before has begun
+    assert len(read) < 12
+    assert len(list(copies)) == 39
 
 
 def test_parts_of_packed_sets_are_found_also_when_joined(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -194,6 +195,8 @@ def test_rates_as_multiples_of_the_methods_own() -> None:
     assert rates == [
         ("tasso", 3e-5), ("tasso", 3e-4), ("zscl", 9e-6), ("zscl", 9e-5), ("snd", 6e-5), ("snd", 6e-4)
     ]  # fmt: skip
+    grid = Grid(("tasso",), overrides={"lr": ("x3",), "model": ("nano", "ViT-B-16-quickgelu")})
+    assert [job.options["lr"] for job in grid.jobs()] == [3e-4, 3e-5], "of the model that the run has"
 
 
 @pytest.mark.slow
@@ -642,7 +645,11 @@ def test_runs_of_a_sweep_decode_an_image_once_and_end_with_the_same_bits(
         assert perform(work_of(job, alone)).status == "finished"
     each = len(reads) // 2
     reads.clear()
+    left = together / f".images-{platform.node()}" / "of-a-killed-sweep.u8"
+    left.parent.mkdir(parents=True)
+    left.touch()
     with shared_by([work_of(job, together) for job in jobs], together) as works:
+        assert not left.exists()
         for work in works:
             assert perform(work).status == "finished"
         [place] = together.glob(".images-*")
@@ -700,8 +707,8 @@ def test_mps_is_started_for_runs_that_share_a_gpu_and_stopped_after_them(
     assert not pipes.exists()
 
 
-@pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "cuda:1"], ["cpu", "cpu"]])
-def test_mps_is_not_started_for_runs_that_share_no_gpu(mps_calls: Path, devices: list[str]) -> None:
+@pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "cuda:1"], ["cpu", "cpu"], ["cuda:0"] * 49])
+def test_mps_is_not_started_for_runs_that_share_no_gpu_nor_for_too_many(mps_calls: Path, devices: list[str]) -> None:
     with mps(devices):
         assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
     assert mps_calls.read_text() == ""

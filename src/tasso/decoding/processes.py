@@ -1,11 +1,12 @@
 """Processes that decode images. Threads would wait for each other: a third of the work on a small image is Python's.
 
-They are started when there is work for them, stay until this process ends, and are plain programs: neither forks of
-this process, which may use CUDA and have threads, nor copies that would run the user's script again.
+They are started when there is work for them, stay until `end_idle` or the end of this process, and are plain programs:
+neither forks of this process, which may use CUDA and have threads, nor copies that would run the user's script again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -36,7 +37,8 @@ class DecodingProcess:
 
     def __init__(self) -> None:
         # Found where this process found them; a module in the user's working directory is not.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+        places = [place for place in sys.path if place and isinstance(place, str)]  # Python ignores others, too
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", worker.__name__],
             stdin=subprocess.PIPE,
@@ -61,6 +63,13 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         process.communicate()
 
 
+def end_idle() -> None:
+    """End the processes that are not used at the moment."""
+    with contextlib.suppress(IndexError):  # there are no more
+        while True:
+            _idle.pop().end()
+
+
 def view_all_elsewhere(view: View, items: Sequence[Item]) -> list[Any]:
     """As `view_all`, in another process; in this one if there can be no other. Several threads may call it."""
     if len(_failures) >= FAILURES:
@@ -72,7 +81,7 @@ def view_all_elsewhere(view: View, items: Sequence[Item]) -> list[Any]:
         except IndexError:
             process = DecodingProcess()
         result, warned = process.view_all(view, items)
-    except (OSError, EOFError, pickle.UnpicklingError) as error:  # it could not be started, or was killed
+    except Exception as error:  # it could not be started, was killed, or something else writes to its output
         _failures.append(error)
         log.warning("a process that decodes images has died; its images are decoded in this one")
         if process:

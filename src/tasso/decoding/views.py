@@ -117,6 +117,10 @@ def _image(decoded: Decoded) -> Image.Image:
     return decoded if isinstance(decoded, Image.Image) else Image.fromarray(decoded)
 
 
+def nothing(decoded: Decoded, _: None = None) -> None:
+    """Where all there is to know is whether an image can be decoded."""
+
+
 def planes(decoded: Decoded, _: None = None) -> Array:
     """The image itself, `(3, H, W)`."""
     return np.ascontiguousarray(np.asarray(decoded).transpose(2, 0, 1))

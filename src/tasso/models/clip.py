@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tasso.data.images.transforms import Preprocess
+from tasso.decoding.views import Preprocess
 from tasso.distributed import SINGLE_PROCESS
 from tasso.errors import ConfigError, ModelError
 from tasso.models.towers import embed_images, embed_tokens, without_padding

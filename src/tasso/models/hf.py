@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from tasso.config.paths import HF
-from tasso.data.images.transforms import Preprocess
+from tasso.decoding.views import Preprocess
 from tasso.errors import ModelError
 
 SUPPORTED = {"clip": "CLIP", "siglip": "Siglip"}  # `model_type` in config.json: how transformers' classes begin

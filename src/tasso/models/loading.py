@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tasso.config.paths import HF, HUB, LOCAL, OBJECT, SCHEMES
-from tasso.data.images.transforms import Preprocess
+from tasso.decoding.views import Preprocess
 from tasso.errors import ModelError, did_you_mean
 from tasso.files import parse_json
 from tasso.models import hf, objects

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tasso.config.paths import OBJECT
-from tasso.data.images.transforms import Preprocess
+from tasso.decoding.views import Preprocess
 from tasso.errors import ModelError
 from tasso.models import hf
 from tasso.models.clip import Clip, ModelSpec

@@ -203,7 +203,9 @@ class Learner:
         tasks = self.sequence.tasks
         self._log_plan(results)
         if not results["mtil"]["zero_shot"]:
-            self.data.read_ahead(tasks[0].train, self.sequence.reference)
+            requests = self.method.image_requests()
+            wanted = any(request.name == "reference" and request.each_step for request in requests)
+            self.data.read_ahead(tasks[0].train, self.sequence.reference if wanted else None)
             rows = self._evaluate("zero-shot", range(len(tasks) + 1), with_alignment=True)
             add_zero_shot(results, rows)
             self._write(results)

@@ -133,13 +133,13 @@ class PixelCache:
             packed = PackedPixels(locations, self.preprocess, self.device, self.pool)
             if not packed.one_size:
                 return packed
+            read: Callable[[Indices], Iterable[Array]] = packed.copies
             first, checked = packed.image(0), True
-            read: Callable[[Indices], Iterable[Array]] = partial(self.pool.map, packed.copied)
         elif (shared := shared_images(images)) is not None:
             first, checked, read = shared[0], True, partial(map, shared.__getitem__)
         else:
             first, checked = planes(decode(images, 0)), False
-            read = partial(decode_all, images, pool=self.pool, view=planes)
+            read = partial(decode_all, images, pool=self.pool, view=planes, nbytes=first.nbytes)
         channels, height, width = first.shape
         shape = (len(images), channels, height, width)
         return OneSizePixels(shape, read, self.preprocess, self.device, checked)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
 
 from tasso.data.task import Array, Draws, ImageSet, NotTurned
 from tasso.decoding.pillow import CorruptImageError
-from tasso.decoding.processes import view_all_elsewhere
+from tasso.decoding.processes import end_idle, view_all_elsewhere
 from tasso.decoding.views import Decoded, Indices
 from tasso.decoding.worker import Stored, View, view_all
 from tasso.errors import DataError
@@ -24,6 +25,7 @@ from tasso.errors import DataError
 PROCESSES_FROM = 512  # images of a set; for fewer it does not pay to start processes
 PROCESSES = 32  # at most
 AHEAD = 256  # decoded images that may wait to be used
+CHUNK_BYTES = 2**28  # of decoded images that are handled at once
 
 
 class ImagePool(ThreadPoolExecutor):
@@ -33,6 +35,11 @@ class ImagePool(ThreadPoolExecutor):
         """`processes_from`: sets of so many images are decoded in other processes, if there are several workers."""
         super().__init__(workers)
         self.workers, self.processes_from = workers, processes_from
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """The processes end, too: each run of a sweep would keep as many as there are cores."""
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        end_idle()
 
 
 def thread_pool(workers: int) -> ImagePool:
@@ -57,6 +64,7 @@ def decode_all(
     arguments: Sequence[Any] | Array | None = None,
     *,
     keep: type[DataError] | tuple[()] = (),
+    nbytes: int = 1,
 ) -> Generator[Any]:
     """`view(image, argument)` of many images, in their order, made some way ahead. An error names the image.
 
@@ -64,28 +72,35 @@ def decode_all(
         view: of an image, a Pillow image or `(H, W, 3)` uint8; it is pickled.
         arguments: one per image; None: all are None.
         keep: errors of this kind take the place of their images, instead of being raised.
+        nbytes: as in `made_ahead`, of a view.
     """
-    count = len(indices)
-    size = max(1, min(AHEAD, count) // (2 * pool.workers))  # of the images that a thread gets at once
     elsewhere = pool.workers > 1 and len(images) >= pool.processes_from
+
+    def views(part: slice) -> list[Any]:
+        return _views(images, indices[part], view, repeat(None) if arguments is None else arguments[part], elsewhere)
+
+    with contextlib.closing(made_ahead(views, len(indices), pool, nbytes)) as results:
+        for result in results:
+            if isinstance(result, DataError) and not isinstance(result, keep):
+                raise result
+            yield result
+
+
+def made_ahead(make: Callable[[slice], list[Any]], count: int, pool: ImagePool, nbytes: int) -> Generator[Any]:
+    """What `make` returns for the parts of `count` images, in their order. Threads make it some way ahead.
+
+    Args:
+        nbytes: of what is made of one image, about: of large images fewer are made ahead.
+    """
+    ahead = max(1, min(AHEAD, CHUNK_BYTES // nbytes))
+    size = max(1, min(ahead, count) // (2 * pool.workers))  # of a part
     parts = iter([slice(first, first + size) for first in range(0, count, size)])
-    waiting: deque[Future[list[Any]]] = deque()
-
-    def submit(part: slice) -> None:
-        own = [None] * size if arguments is None else arguments[part]
-        waiting.append(pool.submit(_views, images, indices[part], view, own, elsewhere))
-
-    for part in islice(parts, 2 * pool.workers):
-        submit(part)
+    waiting = deque(pool.submit(make, part) for part in islice(parts, ahead // size))
     try:
         while waiting:
-            for result in waiting.popleft().result():
-                if isinstance(result, DataError) and not isinstance(result, keep):
-                    raise result
-                yield result
-            for part in islice(parts, 1):
-                submit(part)
-    finally:  # else the threads would first decode all that is queued
+            yield from waiting.popleft().result()
+            waiting.extend(pool.submit(make, part) for part in islice(parts, 1))
+    finally:  # else the threads would first make all that is queued
         for future in waiting:
             future.cancel()
 
@@ -94,7 +109,7 @@ def _views(
     images: ImageSet,
     indices: Sequence[int] | Indices,
     view: View,
-    arguments: Sequence[Any] | Array,
+    arguments: Iterable[Any],
     elsewhere: bool = False,
 ) -> list[Any]:
     """The view of each image, or its error."""

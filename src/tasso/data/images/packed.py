@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tasso.data.images.decode import ImagePool, made_ahead
 from tasso.data.images.pack import split_sizes
 from tasso.data.images.packs import Location
 from tasso.data.images.transforms import Span, centre_spans, crop_spans, normalise, resample
@@ -23,7 +23,7 @@ class PackedPixels:
     """Views are those of the original images: boxes are drawn for the original sizes, then scaled to the packed."""
 
     def __init__(
-        self, locations: Sequence[Location], preprocess: Preprocess, device: torch.device, pool: ThreadPoolExecutor
+        self, locations: Sequence[Location], preprocess: Preprocess, device: torch.device, pool: ImagePool
     ) -> None:
         self.locations, self.preprocess, self.device, self.pool = list(locations), preprocess, device, pool
         self.sizes = np.array([pack.index.sizes[index] for pack, index in locations], dtype=np.int64)  # (N, 4)
@@ -41,9 +41,13 @@ class PackedPixels:
         pack, own = self.locations[index]
         return pack.image(own)
 
-    def copied(self, index: int) -> Array:
-        """A copy of `image`: what is not in memory yet is read from the disk here, not where it is used."""
-        return self.image(index).copy()
+    def copies(self, indices: Indices) -> Iterable[Array]:
+        """Copies of images as packed: what is not in memory yet is read from the disk by threads."""
+
+        def copy(part: slice) -> list[Array]:
+            return [self.image(index).copy() for index in indices[part]]
+
+        return made_ahead(copy, len(indices), self.pool, self.image(0).nbytes)
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         packed, original = split_sizes(self.sizes[indices])

@@ -13,13 +13,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasso.data.images.decode import ImagePool, decode_all
+from tasso.data.images.decode import CHUNK_BYTES, ImagePool, decode_all
 from tasso.data.images.transforms import crop_and_resize, normalise, resize_and_centre
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import Indices, Preprocess, centre_crop, random_boxes, random_crop
 from tasso.errors import DataError
 
-CHUNK_BYTES = 2**28  # of decoded images that are handled at once
 CHUNK_IMAGES = 256  # of a set that are read at once
 
 
@@ -32,7 +31,7 @@ class Pixels(Protocol):
         """Random crops of the images at `indices`, `(B, 3, size, size)`, normalised, on the device.
 
         Args:
-            draws: `(B, attempts, 4)`, see `transforms.crop_draws`.
+            draws: `(B, attempts, 4)`, see `views.crop_draws`.
         """
 
     def eval_view(self, indices: Indices) -> Tensor:

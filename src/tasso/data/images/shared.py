@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,30 +36,30 @@ def shared_images(images: ImageSet) -> Array | None:
     """All images of a set, `(N, 3, H, W)` uint8: decoded by the first process that asks for them, on all cores.
 
     None if images are not shared, or these cannot be: it is not known whether they have changed, their sizes differ, or
-    the disk has no room.
+    they would take more than half of the free disk.
     """
     if _folder is None or not isinstance(images.source, Draws | Stamped):
         return None
     shape = (len(images), *planes(decode(images, 0)).shape)
-    file = _folder / f"{_digest(images, shape)}.u8"
     try:
+        file = _folder / f"{_digest(images, shape)}.u8"
         _folder.mkdir(parents=True, exist_ok=True)
         with locked(_folder, lambda: None):
             if not file.exists() and not _write(file, images, shape):
                 return None
         return np.asarray(np.memmap(file, np.uint8, "r", shape=shape))
-    except OSError:  # no permission, or no room
+    except OSError:  # no permission, no room, or an image that is gone: whoever reads it says so
         return None
 
 
 def _write(file: Path, images: ImageSet, shape: tuple[int, ...]) -> bool:
     """The caller has locked the folder: a temporary file is one that a killed process has left."""
-    if math.prod(shape) > SHARED_BYTES:
+    if math.prod(shape) > min(SHARED_BYTES, shutil.disk_usage(file.parent).free // 2):  # runs write there, too
         return False
     temporary = file.with_suffix(".tmp")
     try:
         with temporary.open("wb") as pixels, thread_pool(0) as pool:
-            for image in decode_all(images, range(len(images)), pool, planes):
+            for image in decode_all(images, range(len(images)), pool, planes, nbytes=math.prod(shape[1:])):
                 if image.shape != shape[1:]:
                     return False
                 pixels.write(image.data)

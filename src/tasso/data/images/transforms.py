@@ -18,8 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasso.decoding.views import Boxes, Indices, Interpolation, Numbers, centre_offset, resized
-from tasso.decoding.views import Preprocess as Preprocess
+from tasso.decoding.views import Boxes, Indices, Interpolation, Numbers, Preprocess, centre_offset, resized
 
 FILTER_WIDTH = {"bicubic": 2.0, "bilinear": 1.0}  # how far a filter reaches on both sides, unstretched
 BAND = 56  # samples that a CPU computes at once

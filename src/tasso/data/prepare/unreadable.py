@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tasso.data.images.decode import ImagePool, decode_all
 from tasso.data.task import ImageSet, Stamped
-from tasso.decoding.views import Decoded
+from tasso.decoding.views import nothing
 from tasso.errors import DataError
 from tasso.progress import progress
 
@@ -57,16 +57,12 @@ def unreadable(images: ImageSet, title: str, pool: ImagePool, cache: CheckedImag
             chunk = range(start, min(start + CHUNK, len(images)))
             digest = _digest(images, images.source, chunk)
             if digest is None or digest not in cache.digests:
-                found = [str(error) for error in decode_all(images, chunk, pool, _nothing, keep=DataError) if error]
+                found = [str(error) for error in decode_all(images, chunk, pool, nothing, keep=DataError) if error]
                 errors += found
                 if digest and not found:
                     cache.add(digest)
             advance(len(chunk), f"{len(errors)} unreadable" if errors else "")
     return errors
-
-
-def _nothing(image: Decoded, _: None) -> None:
-    """That it can be decoded is all there is to know."""
 
 
 def _digest(images: ImageSet, source: Stamped, indices: Sequence[int]) -> str | None:

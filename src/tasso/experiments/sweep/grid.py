@@ -69,7 +69,8 @@ class Grid:
             sources = self.common, self.by_method.get(method, {})
             options = combined(method, *sources, dict(changes))
             if factor := FACTOR.fullmatch(str(options.get("lr"))):
-                options["lr"] = _times_rate(float(factor[1]), combined(method, *sources))
+                others = {key: value for key, value in changes if key != "lr"}
+                options["lr"] = _times_rate(float(factor[1]), combined(method, *sources, others))
             found.append(Job({**options, "sequence": sequence, "seed": seed}))
         return distinct(found)
 

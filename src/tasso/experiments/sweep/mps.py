@@ -17,6 +17,7 @@ log = logging.getLogger("tasso")
 
 CONTROL = "nvidia-cuda-mps-control"
 SECONDS = 60.0  # for an answer
+CLIENTS = 48  # per GPU, at most; one more process could not use it
 # Makes a context on the first GPU, as every process that uses it does.
 PROBE = """
 import ctypes
@@ -29,15 +30,15 @@ assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 @contextlib.contextmanager
 def mps(devices: Sequence[str]) -> Iterator[None]:
-    """MPS for the processes started meanwhile, if several of them share a GPU and it can be started.
+    """MPS for the processes started meanwhile, if several of them share a GPU, but not too many, and it can be started.
 
     One that somebody else has started is used and left alone. Our own has its own folders and is stopped at the end.
 
     Args:
         devices: one per process.
     """
-    shared = any(count > 1 for device, count in Counter(devices).items() if device != "cpu")
-    if not shared or not shutil.which(CONTROL) or _control("get_server_list", os.environ):
+    most = max(Counter(device for device in devices if device != "cpu").values(), default=0)
+    if not 1 < most <= CLIENTS or not shutil.which(CONTROL) or _control("get_server_list", os.environ):
         yield
         return
     with tempfile.TemporaryDirectory(prefix="tasso-mps-", ignore_cleanup_errors=True) as folder:

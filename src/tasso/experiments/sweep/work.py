@@ -44,6 +44,7 @@ class Work:
 def shared_by(works: Sequence[Work], folder: Path) -> Iterator[list[Work]]:
     """These works with a place below `folder` where they share decoded images. It is removed when they have ended."""
     place = folder / f".images-{platform.node()}"  # other machines may see this folder, too
+    shutil.rmtree(place, ignore_errors=True)  # of a killed sweep, perhaps with another Pillow
     try:
         yield [replace(work, shared=str(place)) for work in works]
     finally:
