@@ -16,6 +16,7 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.paper import cost_of, make_setup, read_rates, run_plans, steps_of
 from tasso.experiments.plans import BEYOND, GROWTH, PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
+from tasso.experiments.record import make_record
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.run_jobs import Execution
 from tasso.methods import METHODS
@@ -210,6 +211,12 @@ def test_list_and_what_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert "name one plan or more" in capsys.readouterr().err
 
 
+def test_the_record_has_all_plans_that_may_share_runs() -> None:
+    """What was run for other plans in the same folder is still known."""
+    recorded = {plan for plan, _ in make_record(NANO, chosen(["beyond"])).names}
+    assert recorded == {name for name, plan in {**PLANS, **BEYOND}.items() if plan.rows}
+
+
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Setup, Path, list[Plan]]]:
     """Calls of the report, which others test."""
@@ -282,6 +289,9 @@ def test_a_dry_run_lists_runs_and_missing_data(tmp_path: Path, capsys: pytest.Ca
     main(["demo", *short])
     assert f"{out / 'tasso'}: 2 tasks, 3 steps per task" in capsys.readouterr().out
     assert not out.exists()
+    with pytest.raises(SystemExit):
+        main(["demo", "--dry-run", "--steps", "0"])
+    assert "steps: must be at least 1, not 0" in capsys.readouterr().err
 
 
 def test_options_of_plans_reach_the_runs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tasso.experiments.record import RECORD, Record, write_record
 from tasso.report.figures import style
 from tasso.report.frame import metrics as metrics_of
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
-from tasso.report.paper.growth import MEASURES, finished_runs, growth_figure, growth_tables, measures
+from tasso.report.paper.growth import MEASURES, REPLAY, finished_runs, growth_figure, growth_tables, measures
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -95,6 +96,10 @@ def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> Non
     assert [row.cells[-1].main for row in ranked] == ["1.0", "2.0", "3.0", "4.0", "5.0", "6.0", "7.0"]
     assert all(cell.best for cell in ranked[0].cells[1:-1])
     assert (gift.cells[0].main, gift.cells[-1].value) == ("GIFT", None)
+    by_name = {row.cells[0].main: row.cells for row in tables["atlas-styles"].rows}
+    assert tables["atlas-styles"].title.endswith(", on atlas-styles, nano, order S1")
+    assert all(cell.best for cell in by_name["LwF"][1:4])
+    assert REPLAY in tables["atlas-styles"].notes
     long = tables["atlas-50"]
     assert [row.cells[0].main for row in long.rows] == ["Zero-shot", *(row.label for row in SHORT[0].rows[1:])]
     assert "Evaluated after 10 of 50 tasks" in long.notes[-2]
@@ -121,6 +126,24 @@ def test_figures_have_a_panel_per_domain_and_join_what_was_evaluated(evaluation:
         assert line.get_markevery() == list(range(10)), "marks show what was evaluated"
     assert list(drawn["atlas-50"][0].get_xticks()) == list(range(0, 51, 5))
     assert {tuple(line.get_markevery()) for line in drawn["atlas-classes-8"][0].lines if line.get_markevery()} == {(7,)}
+
+
+def test_methods_that_replay_are_not_marked(evaluation: Evaluation) -> None:
+    """GIFT is the best of these four, and ranked in no table."""
+    rows = ("GIFT", "SnD", "TASSO", "TASSO, both towers")
+    names = {key: runs for key, runs in evaluation.record.names.items() if key[1] in rows}
+    tables = growth_tables(SHORT, replace(evaluation, record=replace(evaluation.record, names=names)))
+    for table in tables.values():
+        cells = {row.cells[0].main: row.cells for row in table.rows}
+        assert [cells[name][1].best for name in rows] == [False, True, False, False], table.title
+
+
+def test_the_papers_report_has_no_runs_on_growing_data(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasso.report.paper.growth.write_growth", lambda *args, **kwargs: None)
+    main(["paper", "main", "growth", "--runs", str(runs), "--out", str(tmp_path), "--tables-only"])
+    assert "\n0 finished runs on atlas." in (tmp_path / "index.md").read_text()
 
 
 @pytest.mark.slow

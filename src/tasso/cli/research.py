@@ -146,7 +146,7 @@ def paper(args: list[str]) -> None:
 
 
 def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, record: Record | None = None) -> None:
-    from tasso.experiments.plans import GROWTH
+    from tasso.experiments.plans import GROWTH, SHARED
     from tasso.report.paper.evaluation import read_evaluation
     from tasso.report.paper.growth import write_growth
     from tasso.report.paper.report import write_evaluation
@@ -154,7 +154,7 @@ def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, r
     evaluation, of_growth = read_evaluation(runs, record), [plan for plan in plans if plan.name in GROWTH]
     of_paper = [plan for plan in plans if plan not in of_growth]
     if of_paper:
-        write_evaluation(evaluation, out, of_paper, figures=figures)
+        write_evaluation(evaluation.of(SHARED), out, of_paper, figures=figures)
         print(f"report: {out / 'index.html'}")
     if of_growth:
         place = out / "growth" if of_paper else out
@@ -215,7 +215,7 @@ def demo(args: list[str]) -> None:
     shown = {key: f"{QUICK[key]}; {FULL.get(key, 'all')} with --full" for key in ("steps", "limit_tasks")}
     add_options(parser, RunConfig, shown.keys(), group="options", defaults=shown)
     values = parser.parse(args)
-    out, seed, given = values["out"], values["seed"], {key: values[key] for key in shown if values[key]}
+    out, seed, given = values["out"], values["seed"], {key: values[key] for key in shown if values[key] is not None}
     if values["dry_run"]:
         print("\n".join(plan_demo(out, seed, given, full=values["full"])))
         return

@@ -93,7 +93,7 @@ def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Me
     means = _best_marked([_over_sequences(row, sequences) for row in values], metric.better)
     several = len(sequences) > 1
     ours += [means] if several else []
-    theirs = "Mean" if several or sequences[0] not in printed.columns else sequences[0]
+    theirs = sequences[0] if len(sequences) == 1 and sequences[0] in printed.columns else "Mean"
     heading = theirs.replace("Mean", "mean")
     paper = [_printed_cell(printed.find(row.printed, metric.key), printed.columns.index(theirs)) for row in plan.rows]
     columns = [Column(name, metric.better) for name in (*sequences, *(["Mean"] if several else []))]
