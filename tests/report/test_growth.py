@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import growth_page
 import keep_results
+import results_page
 
 SHORT = [GROWTH[name] for name in ("atlas-classes-8", "atlas-styles", "atlas-50")]
 LENGTHS = {"atlas-classes-8": 8, "atlas-styles": 5, "atlas-50": 50}
@@ -177,3 +178,6 @@ def test_the_page_of_the_docs_is_made_from_what_is_kept(
     assert "| tasso | 0.0001 |\n| snd | 0.0003 |" in known["growth-rates"]
     growth_page.write_figures()
     assert {path.stem for path in tmp_path.glob("*.svg")} == {f"growth-{name}" for name in LENGTHS}
+    monkeypatch.setattr(results_page, "RESULTS", tmp_path)
+    (tmp_path / "bench.json").write_text("{}")
+    assert results_page.sizes("tasso") == growth_page.NOT_RUN, "no table without rows"
