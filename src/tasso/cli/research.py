@@ -216,6 +216,8 @@ def demo(args: list[str]) -> None:
     add_options(parser, RunConfig, shown.keys(), group="options", defaults=shown)
     values = parser.parse(args)
     out, seed, given = values["out"], values["seed"], {key: values[key] for key in shown if values[key] is not None}
+    if given.get("limit_tasks") == 1:
+        raise ConfigError("limit_tasks: must be at least 2: the demo shows what later tasks change")
     if values["dry_run"]:
         print("\n".join(plan_demo(out, seed, given, full=values["full"])))
         return
