@@ -21,6 +21,7 @@ from tasso.report.figures import style
 from tasso.report.frame import metrics as metrics_of
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
 from tasso.report.paper.growth import MEASURES, REPLAY, finished_runs, growth_figure, growth_tables, measures
+from tasso.report.reader import ReportError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -145,6 +146,12 @@ def test_the_papers_report_has_no_runs_on_growing_data(
     monkeypatch.setattr("tasso.report.paper.growth.write_growth", lambda *args, **kwargs: None)
     main(["paper", "main", "growth", "--runs", str(runs), "--out", str(tmp_path), "--tables-only"])
     assert "\n0 finished runs on atlas." in (tmp_path / "index.md").read_text()
+
+
+def test_a_plan_of_another_version_is_named(runs: Path, evaluation: Evaluation) -> None:
+    names = evaluation.record.names[SHORT[0].name, "LwF"]
+    with pytest.raises(ReportError, match=r"plan 'gone', which this version of tasso does not have"):
+        read_evaluation(runs, Record(evaluation.record.setup, {("gone", "LwF"): names}))
 
 
 @pytest.mark.slow

@@ -101,7 +101,9 @@ def paper(args: list[str]) -> None:
     parser.option("--out", Path, "folder for runs and report")
     _add_rates(parser)
     parser.option("--seeds", str, "seeds of the ablations, with commas", shown="1102", metavar="N,N")
-    parser.option("--main-seeds", str, "seeds of the main tables", shown="1102", metavar="N,N")
+    parser.option(
+        "--main-seeds", str, "seeds of the main tables, and of beyond and growth", shown="1102; 1102,1,2", metavar="N,N"
+    )
     parser.option("--sequences", str, "sequences of the main tables", shown="S1 … S8", metavar="S1,S2")
     parser.option("--runs", Path, "only report, from this folder of runs or file of a study")
     parser.option("--tables-only", bool, "draw no figures", False)

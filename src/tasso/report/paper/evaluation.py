@@ -212,6 +212,8 @@ def _check(evaluation: Evaluation, runs: Path) -> None:
     """Results must agree with the record."""
     plans = {plan.name: plan for plan in chosen([*GROUPS])}
     methods = {(plan.name, row.label): row.method for plan in plans.values() for row in plan.rows}
+    if unknown := sorted(set(evaluation.index["plan"]) - plans.keys()):
+        raise ReportError(f"{runs}: its runs are of the plan {unknown[0]!r}, which this version of tasso does not have")
     measured = evaluation.run_table.to_dict("index")
     for line in evaluation.index.itertuples():
         found, setup = measured[line.run], plans[line.plan].setup_at(evaluation.record.setup)
