@@ -123,6 +123,7 @@ def test_runs_that_are_scored_in_a_third_setting_have_their_table(tmp_path: Path
     write(tmp_path / "runs" / "two", steps | {"seen": steps["mtil"] | extra | {"metrics": metrics}})
     tables = report_tables(read_runs(tmp_path / "runs"))
     assert "atlas-classes-8" in tables["summary-seen"].title
+    assert "Incremental last: " in tables["summary-seen"].notes[1], "its own metrics are explained, too"
     assert len(tables["summary-mtil"].rows) == 2 * len(tables["summary-seen"].rows)
     page = write_page(read_runs(tmp_path / "runs"), tmp_path / "page.html", title="t", intro="").read_text()
     assert "summary-seen" in page
