@@ -20,7 +20,15 @@ from tasso.experiments.record import RECORD, Record, write_record
 from tasso.report.figures import style
 from tasso.report.frame import metrics as metrics_of
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
-from tasso.report.paper.growth import MEASURES, REPLAY, finished_runs, growth_figure, growth_tables, measures
+from tasso.report.paper.growth import (
+    MEASURES,
+    REPLAY,
+    finished_runs,
+    growth_figure,
+    growth_tables,
+    measures,
+    write_growth,
+)
 from tasso.report.reader import ReportError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -130,12 +138,18 @@ def test_figures_have_a_panel_per_domain_and_join_what_was_evaluated(evaluation:
     assert {tuple(line.get_markevery()) for line in drawn["atlas-classes-8"][0].lines if line.get_markevery()} == {(7,)}
 
 
-def test_methods_that_replay_are_not_marked(evaluation: Evaluation) -> None:
-    """GIFT is the best of these four, and ranked in no table."""
+def test_methods_that_replay_are_not_marked(
+    evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIFT is the best of these four, and ranked in no table and in no sentence."""
     rows = ("GIFT", "SnD", "TASSO", "TASSO, both towers")
     names = {key: runs for key, runs in evaluation.record.names.items() if key[1] in rows}
-    tables = growth_tables(SHORT, replace(evaluation, record=replace(evaluation.record, names=names)))
-    for table in tables.values():
+    evaluation = replace(evaluation, record=replace(evaluation.record, names=names))
+    pages: list[dict[str, Any]] = []
+    monkeypatch.setattr("tasso.report.paper.growth.write_page", lambda *args, **named: pages.append(named))
+    write_growth(evaluation, tmp_path, SHORT, figures=False)
+    assert pages[0]["sentence"] == "Highest final Seen accuracy in 3 comparisons: SnD in 3."
+    for table in growth_tables(SHORT, evaluation).values():
         cells = {row.cells[0].main: row.cells for row in table.rows}
         assert [cells[name][1].best for name in rows] == [False, True, False, False], table.title
 

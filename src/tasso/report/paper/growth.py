@@ -13,6 +13,7 @@ import pandas as pd
 from tasso.data.benchmarks import BENCHMARKS
 from tasso.experiments.plans import Plan
 from tasso.files import write_text
+from tasso.report.conclusion import conclude
 from tasso.report.figures import draw
 from tasso.report.figures.write import Figure, footnotes, save_figures
 from tasso.report.formats import to_csv, to_latex, to_markdown
@@ -170,11 +171,13 @@ def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, fi
     run = list(with_runs(plans, evaluation))
     if figures:
         save_figures([growth_figure(plan, evaluation) for plan in run], out / "figures")
+    frame = pd.concat([finished_runs(plan, evaluation) for plan in run], ignore_index=True)
     write_page(
-        pd.concat([finished_runs(plan, evaluation) for plan in run], ignore_index=True),
+        frame,
         out / "index.html",
         title=f"Growing data, {evaluation.model}",
         intro="",
+        sentence=conclude(frame[~frame["label"].isin(_replays(run, evaluation))]),
         sections=[Section(RANKING, "By kind of growth", [Shown(name, table) for name, table in tables.items()])],
         matrices_of=(),
         distances_of=(),
