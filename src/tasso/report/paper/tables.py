@@ -159,7 +159,11 @@ def _ablation_table(plan: Plan, evaluation: Evaluation, setting: Setting) -> Tab
         metric.key: [evaluation.values(plan.name, row.label, setting, metric.key) for row in plan.rows]
         for metric in CORE_METRICS
     }
-    ours = [_best_marked(list(map(mean_cell, values[metric.key])), metric.better) for metric in CORE_METRICS]
+    sequences = evaluation.record.sequences(plan.name)
+    ours = [
+        _best_marked([_over_sequences(row, sequences) for row in values[metric.key]], metric.better)
+        for metric in CORE_METRICS
+    ]
     columns = [Column("Row", numeric=False), Column("Runs")]
     columns += [Column(metric.name, metric.better) for metric in CORE_METRICS]
     grid = [[Cell(len(evaluation.runs(plan.name, row.label)), digits=0) for row in plan.rows], *ours]
