@@ -65,7 +65,7 @@ SMALLER: dict[str, dict[str, str | None]] = {
     "report --out": {},
     "merge --sweep": {"--device": "cpu", "--test-per-class": "1", "--no-check-counts": ""},
 }
-# Arguments of single commands that are replaced. All plans are 104 runs, `alpha` is three of them; figures of all runs
+# Arguments of single commands that are replaced. All plans are 112 runs, `alpha` is three of them; figures of all runs
 # of a page take long.
 INSTEAD = {
     ("merge", "nano"): "tiny-quickgelu:WEIGHTS",

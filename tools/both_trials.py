@@ -2,7 +2,7 @@
 
 What they gave: results/README.md, "Forms of TASSO on both towers". What pays moves into the package.
 
-    PYTHONPATH=tools tasso run --benchmark mtil-mini --method both_trials:Trial --method.flip true --evaluate-on val …
+    PYTHONPATH=tools tasso run --benchmark mtil-mini --method both_trials:Trial --method.flip --evaluate-on val …
 """
 
 from __future__ import annotations

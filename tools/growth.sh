@@ -15,7 +15,7 @@ common=(--model nano --keep-checkpoints none "${@:2}")
 wants() { [[ $stage == all || $stage == "$1" ]]; }
 
 rates() { # kind, options
-  tasso sweep --config "$here/../examples/growth-rates.yaml" --choose mcil "${@:2}" "${common[@]}" --out "$out/rates-$1"
+  tasso sweep --config "$here/../examples/sweep-growth-rates.yaml" --choose mcil "${@:2}" "${common[@]}" --out "$out/rates-$1"
 }
 runs() { # kind, plans
   tasso paper "${@:2}" --rates "$out/rates-$1/chosen.json" "${common[@]}" --out "$out/$1"

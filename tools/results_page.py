@@ -212,7 +212,7 @@ def sizes(method: str) -> str:
                     f"{row['peak_memory_gib']:.1f} ({row['estimated_gib']:.1f}) GiB, {row['seconds_ms']:.0f} ms"
                 )
     rows = ([model, *(cells[way] for way in ways)] for model, cells in models.items())
-    return markdown(["model", *ways.values()], rows)
+    return markdown(["model", *ways.values()], rows) if models else growth_page.NOT_RUN
 
 
 def main_means(evaluation: Evaluation) -> str:

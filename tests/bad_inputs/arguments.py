@@ -249,5 +249,7 @@ CASES = [
     ),
     alone("prepare-root", "no folder to prepare data in", r"root", "data", "prepare", "dtd"),
     alone("demo-seed", "a negative seed of the demo", r"seed: must not be negative", "demo", "--seed=-1"),
+    alone("demo-steps", "no steps of the demo", r"steps: must be at least 1, not 0", "demo", "--steps", "0"),
+    alone("demo-one-task", "a demo of one task", r"limit_tasks: must be at least 2", "demo", "--limit-tasks", "1"),
     alone("eval-after", "a checkpoint without a run", r"after: needs RUN", "eval", "--after", "1"),
 ]

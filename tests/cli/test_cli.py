@@ -16,6 +16,7 @@ import yaml
 from conftest import as_words
 from run_results import results
 from tasso.cli import main, parse_run_config
+from tasso.cli.options import check_early
 from tasso.cli.run import gains, tell_load
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
@@ -216,6 +217,11 @@ def test_methods_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(json.loads(capsys.readouterr().out)) == set(METHODS)
     main(["methods"])
     assert "verified" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--limit-tasks", "1"], ["--sequence", "here"]])
+def test_tasks_that_are_not_learned_may_be_missing(words: list[str], tmp_path: Path) -> None:
+    check_early("tasso run", ["--tasks", f"here={tmp_path}", "gone=./nowhere", *words])
 
 
 @pytest.mark.parametrize(("load", "told"), [(3.0, False), (9.0, True)])

@@ -16,6 +16,7 @@ from tasso.config import from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.paper import cost_of, make_setup, read_rates, run_plans, steps_of
 from tasso.experiments.plans import BEYOND, GROWTH, PLANS, SEED, TIMED, OfWidth, Plan, Setup, all_jobs, chosen
+from tasso.experiments.record import make_record
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.run_jobs import Execution
 from tasso.methods import METHODS
@@ -208,6 +209,12 @@ def test_list_and_what_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: 
             main(["paper", *words])
         assert stop.value.code == 2
         assert "name one plan or more" in capsys.readouterr().err
+
+
+def test_the_record_has_all_plans_that_may_share_runs() -> None:
+    """What was run for other plans in the same folder is still known."""
+    recorded = {plan for plan, _ in make_record(NANO, chosen(["beyond"])).names}
+    assert recorded == {name for name, plan in {**PLANS, **BEYOND}.items() if plan.rows}
 
 
 @pytest.fixture

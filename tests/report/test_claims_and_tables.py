@@ -24,7 +24,7 @@ from tasso.data import BENCHMARKS, drawn
 from tasso.data.sequences import order
 from tasso.errors import DataError, RunError
 from tasso.evaluation.metrics import metrics
-from tasso.experiments.plans import PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
+from tasso.experiments.plans import BEYOND, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
 from tasso.experiments.record import Arithmetic, Record, make_record, read_record, write_record
 from tasso.report import ReportError, to_csv, to_latex, to_markdown, to_text
 from tasso.report.frame import COLUMNS, SETTINGS, Setting
@@ -625,6 +625,20 @@ def test_golden_main_table(measured: Callable[..., Evaluation]) -> None:
         1 of 16 runs missing; a dash stands for what is not there yet.
         """)  # noqa: E501
     assert "MoE-Adapters,44,44.25,44.125,\n" in to_csv(tables["main-mcil-accuracy"]), "the paper has no such row"
+
+
+def test_spread_is_over_seeds_not_sequences() -> None:
+    class Known(Evaluation):
+        def values(self, plan: str, row: str, setting: Setting, metric: str) -> pd.Series[float]:
+            pairs = pd.MultiIndex.from_product([["S1", "S2"], [1, 2]], names=["sequence", "seed"])
+            return pd.Series([10.0, 12.0, 50.0, 52.0], index=pairs)
+
+    plan = BEYOND["open-directions"]
+    record = make_record(dataclasses.replace(MINI, main_seeds=(1, 2)), [plan])
+    table = tables_of(plan, Known(record, pd.DataFrame(columns=COLUMNS)))["open-directions-mtil"]
+    accuracy = table.rows[0].cells[2]
+    assert (accuracy.value, accuracy.spread) == (31.0, pytest.approx(2**0.5))
+    assert "over 2 seeds." in table.notes[1]
 
 
 def test_golden_ablation(measured: Callable[..., Evaluation]) -> None:

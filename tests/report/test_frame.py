@@ -41,6 +41,10 @@ def test_runs_with_other_options_are_no_repeats(tmp_path: Path) -> None:
     assert set(read_runs([tmp_path / "a", tmp_path / "b"])["label"]) == {"LwF"}
     found = run_table(read_runs(tmp_path)).sort_index()["label"]
     assert list(found) == ["LwF (steps by default, lr 0.0001)"] * 2 + ["LwF (steps 3, lr 0.0003)"]
+    for folder, images in (("a", 6), ("b", 20)):  # earlier versions did not make it a condition
+        (tmp_path / folder / "config.yaml").write_text(f"test_per_class: {images}")
+    found = run_table(read_runs([tmp_path / "a", tmp_path / "b"])).sort_index()["label"]
+    assert list(found) == ["LwF (test_per_class 6)", "LwF (test_per_class 20)"]
 
 
 def test_every_number_is_a_row(tmp_path: Path) -> None:
@@ -106,6 +110,10 @@ def test_titles_say_how_runs_were_cut_short(tmp_path: Path) -> None:
     assert table.title == "MTIL on nano, order S1"
     assert f"Steps differ: {first.title}; {second.title}." in table.notes
 
+    once = [{**task, "steps": 1} for task in cut["per_task"]]
+    (short,) = compare(read_runs(write(tmp_path / "once", results("TASSO", 1, per_task=once))))
+    assert short.title == "atlas, nano, order S1, 1 step per task"
+
 
 def test_runs_that_are_scored_in_a_third_setting_have_their_table(tmp_path: Path) -> None:
     write(tmp_path / "runs" / "one", results("TASSO", 1))
@@ -115,6 +123,7 @@ def test_runs_that_are_scored_in_a_third_setting_have_their_table(tmp_path: Path
     write(tmp_path / "runs" / "two", steps | {"seen": steps["mtil"] | extra | {"metrics": metrics}})
     tables = report_tables(read_runs(tmp_path / "runs"))
     assert "atlas-classes-8" in tables["summary-seen"].title
+    assert "Incremental last: " in tables["summary-seen"].notes[1], "its own metrics are explained, too"
     assert len(tables["summary-mtil"].rows) == 2 * len(tables["summary-seen"].rows)
     page = write_page(read_runs(tmp_path / "runs"), tmp_path / "page.html", title="t", intro="").read_text()
     assert "summary-seen" in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,22 @@ from tasso.experiments.record import RECORD, Record, write_record
 from tasso.report.figures import style
 from tasso.report.frame import metrics as metrics_of
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
-from tasso.report.paper.growth import MEASURES, finished_runs, growth_figure, growth_tables, measures
+from tasso.report.paper.growth import (
+    MEASURES,
+    REPLAY,
+    finished_runs,
+    growth_figure,
+    growth_tables,
+    measures,
+    write_growth,
+)
+from tasso.report.reader import ReportError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import growth_page
 import keep_results
+import results_page
 
 SHORT = [GROWTH[name] for name in ("atlas-classes-8", "atlas-styles", "atlas-50")]
 LENGTHS = {"atlas-classes-8": 8, "atlas-styles": 5, "atlas-50": 50}
@@ -95,6 +106,10 @@ def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> Non
     assert [row.cells[-1].main for row in ranked] == ["1.0", "2.0", "3.0", "4.0", "5.0", "6.0", "7.0"]
     assert all(cell.best for cell in ranked[0].cells[1:-1])
     assert (gift.cells[0].main, gift.cells[-1].value) == ("GIFT", None)
+    by_name = {row.cells[0].main: row.cells for row in tables["atlas-styles"].rows}
+    assert tables["atlas-styles"].title.endswith(", on atlas-styles, nano, order S1")
+    assert all(cell.best for cell in by_name["LwF"][1:4])
+    assert REPLAY in tables["atlas-styles"].notes
     long = tables["atlas-50"]
     assert [row.cells[0].main for row in long.rows] == ["Zero-shot", *(row.label for row in SHORT[0].rows[1:])]
     assert "Evaluated after 10 of 50 tasks" in long.notes[-2]
@@ -121,6 +136,36 @@ def test_figures_have_a_panel_per_domain_and_join_what_was_evaluated(evaluation:
         assert line.get_markevery() == list(range(10)), "marks show what was evaluated"
     assert list(drawn["atlas-50"][0].get_xticks()) == list(range(0, 51, 5))
     assert {tuple(line.get_markevery()) for line in drawn["atlas-classes-8"][0].lines if line.get_markevery()} == {(7,)}
+
+
+def test_methods_that_replay_are_not_marked(
+    evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIFT is the best of these four, and ranked in no table and in no sentence."""
+    rows = ("GIFT", "SnD", "TASSO", "TASSO, both towers")
+    names = {key: runs for key, runs in evaluation.record.names.items() if key[1] in rows}
+    evaluation = replace(evaluation, record=replace(evaluation.record, names=names))
+    pages: list[dict[str, Any]] = []
+    monkeypatch.setattr("tasso.report.paper.growth.write_page", lambda *args, **named: pages.append(named))
+    write_growth(evaluation, tmp_path, SHORT, figures=False)
+    assert pages[0]["sentence"] == "Highest final Seen accuracy in 3 comparisons: SnD in 3."
+    for table in growth_tables(SHORT, evaluation).values():
+        cells = {row.cells[0].main: row.cells for row in table.rows}
+        assert [cells[name][1].best for name in rows] == [False, True, False, False], table.title
+
+
+def test_the_papers_report_has_no_runs_on_growing_data(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasso.report.paper.growth.write_growth", lambda *args, **kwargs: None)
+    main(["paper", "main", "growth", "--runs", str(runs), "--out", str(tmp_path), "--tables-only"])
+    assert "\n0 finished runs on atlas." in (tmp_path / "index.md").read_text()
+
+
+def test_a_plan_of_another_version_is_named(runs: Path, evaluation: Evaluation) -> None:
+    names = evaluation.record.names[SHORT[0].name, "LwF"]
+    with pytest.raises(ReportError, match=r"plan 'gone', which this version of tasso does not have"):
+        read_evaluation(runs, Record(evaluation.record.setup, {("gone", "LwF"): names}))
 
 
 @pytest.mark.slow
@@ -154,3 +199,6 @@ def test_the_page_of_the_docs_is_made_from_what_is_kept(
     assert "| tasso | 0.0001 |\n| snd | 0.0003 |" in known["growth-rates"]
     growth_page.write_figures()
     assert {path.stem for path in tmp_path.glob("*.svg")} == {f"growth-{name}" for name in LENGTHS}
+    monkeypatch.setattr(results_page, "RESULTS", tmp_path)
+    (tmp_path / "bench.json").write_text("{}")
+    assert results_page.sizes("tasso") == growth_page.NOT_RUN, "no table without rows"

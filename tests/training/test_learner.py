@@ -224,7 +224,8 @@ def test_evaluation_can_be_thinned(quick: dict[str, Any], tmp_path: Path) -> Non
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     assert [event["task"] for event in events if event["event"] == "evaluated"] == ["eurosat"]
     assert evaluate(from_dict(quick), folder, "dtd")["mtil"] == every["mtil"]["matrix"][0], "a row can be made up for"
-    write_page(read_run(folder), tmp_path / "page.html", title="t", intro="i")
+    page = write_page(read_run(folder), tmp_path / "page.html", title="t", intro="i").read_text()
+    assert "not evaluated after this task" in page
 
     stopped = json.loads((folder / "results.json").read_text())
     for setting in ("mtil", "mcil", "seen"):

@@ -164,9 +164,9 @@ def check_early(program: str, args: list[str]) -> None:
     from tasso.data import task_order
     from tasso.data.readers import check_places
 
-    task_order(config)
+    learned = task_order(config)
     if not config.out.exists():  # a finished run needs its images no more
-        check_places(absolute(config.tasks or ()))
+        check_places(spec for spec in absolute(config.tasks or ()) if spec["name"] in learned)
 
 
 def _look_up(program: str, args: list[str]) -> tuple[dict[str, Any], str]:

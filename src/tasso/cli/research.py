@@ -101,7 +101,9 @@ def paper(args: list[str]) -> None:
     parser.option("--out", Path, "folder for runs and report")
     _add_rates(parser)
     parser.option("--seeds", str, "seeds of the ablations, with commas", shown="1102", metavar="N,N")
-    parser.option("--main-seeds", str, "seeds of the main tables", shown="1102", metavar="N,N")
+    parser.option(
+        "--main-seeds", str, "seeds of the main tables, and of beyond and growth", shown="1102; 1102,1,2", metavar="N,N"
+    )
     parser.option("--sequences", str, "sequences of the main tables", shown="S1 … S8", metavar="S1,S2")
     parser.option("--runs", Path, "only report, from this folder of runs or file of a study")
     parser.option("--tables-only", bool, "draw no figures", False)
@@ -146,7 +148,7 @@ def paper(args: list[str]) -> None:
 
 
 def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, record: Record | None = None) -> None:
-    from tasso.experiments.plans import GROWTH
+    from tasso.experiments.plans import GROWTH, SHARED
     from tasso.report.paper.evaluation import read_evaluation
     from tasso.report.paper.growth import write_growth
     from tasso.report.paper.report import write_evaluation
@@ -154,7 +156,7 @@ def _report_plans(runs: Path, out: Path, plans: Sequence[Plan], figures: bool, r
     evaluation, of_growth = read_evaluation(runs, record), [plan for plan in plans if plan.name in GROWTH]
     of_paper = [plan for plan in plans if plan not in of_growth]
     if of_paper:
-        write_evaluation(evaluation, out, of_paper, figures=figures)
+        write_evaluation(evaluation.of(SHARED), out, of_paper, figures=figures)
         print(f"report: {out / 'index.html'}")
     if of_growth:
         place = out / "growth" if of_paper else out
@@ -215,7 +217,9 @@ def demo(args: list[str]) -> None:
     shown = {key: f"{QUICK[key]}; {FULL.get(key, 'all')} with --full" for key in ("steps", "limit_tasks")}
     add_options(parser, RunConfig, shown.keys(), group="options", defaults=shown)
     values = parser.parse(args)
-    out, seed, given = values["out"], values["seed"], {key: values[key] for key in shown if values[key]}
+    out, seed, given = values["out"], values["seed"], {key: values[key] for key in shown if values[key] is not None}
+    if given.get("limit_tasks") == 1:
+        raise ConfigError("limit_tasks: must be at least 2: the demo shows what later tasks change")
     if values["dry_run"]:
         print("\n".join(plan_demo(out, seed, given, full=values["full"])))
         return

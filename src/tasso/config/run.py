@@ -135,7 +135,7 @@ class RunConfig:
         1102, scope="data", ge=0, lt=SEED, commands=f"{RUNS} check pack",
     )
     reference_texts: Path | None = option(
-        "file with one text per line, for methods that compare reference images with texts",
+        "file with one text per line, for methods that use generic texts: zscl, and text anchors",
         None, scope="data", content=True, commands=RUNS,
     )
     pack_dir: Path | None = option(

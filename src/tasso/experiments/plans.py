@@ -389,4 +389,5 @@ GROWTH: dict[str, Plan] = {
         _growth("atlas-50", "All mixed: 50 small tasks, classes and styles", 20, evaluate_every=5),
     )
 }
+SHARED = {**PLANS, **BEYOND}  # plans on the benchmark of the set-up, which may have runs in common
 GROUPS: dict[str, Mapping[str, Plan]] = {"all": PLANS, "beyond": BEYOND, "growth": GROWTH}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.errors import RunError
-from tasso.experiments.plans import GROUPS, PLANS, Plan, Setup
+from tasso.experiments.plans import GROWTH, PLANS, SHARED, Plan, Setup
 from tasso.files import parse_json, write_text
 from tasso.training.identity import portable
 
@@ -57,9 +57,9 @@ class Record:
 
 
 def make_record(setup: Setup, plans: Iterable[Plan] = (), arithmetic: Mapping[str, Arithmetic] | None = None) -> Record:
-    """The record of these plans in this set-up and of all others of their groups, by default of the paper's."""
+    """The record of these plans in this set-up and of all others of their kind, by default of the paper's."""
     given = {plan.name: plan for plan in plans}
-    groups = [group for group in GROUPS.values() if given.keys() & group] or [PLANS]
+    groups = [group for group in (SHARED, GROWTH) if given.keys() & group] or [PLANS]
     every = {**{name: plan for group in groups for name, plan in group.items()}, **given}
     names = {
         (plan.name, row.label): {key: job.name for key, job in plan.jobs_of(row, setup).items()}

@@ -1,7 +1,7 @@
 """Text anchors: prompts whose embeddings are held where they were before the task.
 
-What a text tower must remember is known exactly: the names of the classes learned so far are strings. Generic names
-stand for everything else. Names of later tasks are never used.
+What a text tower must remember is known exactly: the names of the classes learned so far are strings. Generic texts
+stand for everything else. Names of later tasks are never looked up.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class TextAnchors(Method):
 
     gamma: float = option("weight γ of the distillation of anchor prompts; 0: no anchors", 0.0, ge=0)
     anchors: Literal["both", "earlier", "generic"] = option(
-        "anchor prompts: class names of earlier tasks, generic names (those of the reference set, --reference-texts or "
-        "a built-in list), or both",
+        "anchor prompts: class names of earlier tasks, generic texts (--reference-texts, names of the reference set, "
+        "and names and captions of the package), or both",
         "both",
     )
     anchors_per_step: int = option("anchor prompts per step, a fresh sample if there are more; 0: all", 128, ge=0)

@@ -2,7 +2,7 @@
 
 L = CE + α·L_sub + β·L_KD(reference images) + γ·L_KD(anchor prompts), teacher = the model before this task. Both
 cross-entropies use the student's class texts, with gradient. Anchor prompts: class names of earlier tasks and generic
-names (`anchors.py`). The result is one plain CLIP model.
+texts (`anchors.py`). The result is one plain CLIP model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TassoBoth(TextAnchors, Tasso):
     text_lr_factor: float = option("the text tower's learning rate, as a multiple of the run's", 1.0, ge=0)
 
     title: ClassVar[str] = "TASSO, both towers"
-    summary: ClassVar[str] = "TASSO on both towers; prompts of earlier and generic names are distilled like images"
+    summary: ClassVar[str] = "TASSO on both towers; earlier class names and generic texts are distilled like images"
     source: ClassVar[str] = "this project; beyond the paper"
     verified: ClassVar[str] = (
         "no authors' code exists; losses and gradients against a separate computation in float64, and against TASSO "

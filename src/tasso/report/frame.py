@@ -133,7 +133,9 @@ def steps_in_words(frame: pd.DataFrame) -> str:
     if not len(by_task) or by_task.nunique().max() > 1:
         return ""
     fewest, most = by_task.first().min(), by_task.first().max()
-    return f"{fewest:.0f} steps per task" if fewest == most else f"{fewest:.0f} to {most:.0f} steps per task"
+    if fewest == most:
+        return "1 step per task" if most == 1 else f"{most:.0f} steps per task"
+    return f"{fewest:.0f} to {most:.0f} steps per task"
 
 
 def _with_steps(name: str, frame: pd.DataFrame) -> str:

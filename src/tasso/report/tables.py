@@ -195,9 +195,9 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
     rows: list[Row] = []
     tests: list[tuple[str, Paired]] = []
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
-    notes.append("; ".join(f"{metric.name}: {metric.meaning}" for metric in METRIC_COLUMNS[3:]) + ".")
     counts: set[int] = set()
     shown = metric_columns(setting)
+    notes.append("; ".join(f"{metric.name}: {metric.meaning}" for metric in shown[len(CORE_METRICS) :]) + ".")
     for comparison in comparisons:
         found = finished_metrics(comparison.frame, setting)
         where = (Cell(comparison.benchmark), Cell(comparison.model), Cell(comparison.sequence))

@@ -12,7 +12,7 @@ COMPOSED = 4000  # captions made of names, attributes and places, beside the wri
 
 
 def names() -> tuple[str, ...]:
-    """Some hundred common nouns; none is a class of atlas."""
+    """About 400 common nouns; none is a class of atlas."""
     return _lines("names")
 
 

@@ -82,7 +82,12 @@ def matrix(rows: pd.DataFrame, setting: Setting) -> Figure:
             change = value - found[0, column]
             when = f"{task}, after {names[step]}" if step else f"{task}, before any task"
             if math.isnan(value):
-                tip = f"{when}\n{'not learned yet' if step >= len(found) else 'not measured: no checkpoint was left'}"
+                missing = "not measured: no checkpoint was left"
+                if step >= len(found):
+                    missing = "not learned yet"
+                elif all(map(math.isnan, found[step])):
+                    missing = "not evaluated after this task"
+                tip = f"{when}\n{missing}"
             else:
                 signed = f"{change:+.2f}".replace("-", "−")
                 tip = f"{when}\n{fixed(value, 2)} %" + (f"\n{signed} against zero-shot" if step else "")

@@ -138,7 +138,8 @@ def task_curves(comparison: Comparison, where: str, shown: Mapping[str, Look]) -
             f"curves-{where}-{setting}",
             f"Mean accuracy and accuracy of each task over the sequence, {SETTING_NAMES[setting]} "
             f"({SETTING_MEANINGS[setting]}) on {comparison.title}, from {count_of(len(comparison.runs), 'run')}. "
-            "Dashed: zero-shot accuracy of the pretrained model; vertical line and mark: when the task was learned. "
+            "Dashed: zero-shot accuracy of the pretrained model; vertical line: when the task was learned. Marks: then "
+            "and at the end; of runs that were not evaluated after every task, all evaluations. "
             "Lines are means over seeds, bands reach from the lowest to the highest seed. Each panel has a scale of "
             "its own."
             f"{footnotes(comparison.labels, shown)}",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -73,6 +73,12 @@ class Evaluation:
     def model(self) -> str | None:
         """Known once a run is there."""
         return next(iter(self.frame["model"]), None)
+
+    def of(self, plans: Container[str]) -> Evaluation:
+        """The runs of these plans alone."""
+        names = {key: runs for key, runs in self.record.names.items() if key[0] in plans}
+        kept = {run for runs in names.values() for run in runs.values()}
+        return Evaluation(replace(self.record, names=names), self.frame[self.frame["run"].isin(kept)])
 
     @property
     def where(self) -> str:
@@ -206,6 +212,8 @@ def _check(evaluation: Evaluation, runs: Path) -> None:
     """Results must agree with the record."""
     plans = {plan.name: plan for plan in chosen([*GROUPS])}
     methods = {(plan.name, row.label): row.method for plan in plans.values() for row in plan.rows}
+    if unknown := sorted(set(evaluation.index["plan"]) - plans.keys()):
+        raise ReportError(f"{runs}: its runs are of the plan {unknown[0]!r}, which this version of tasso does not have")
     measured = evaluation.run_table.to_dict("index")
     for line in evaluation.index.itertuples():
         found, setup = measured[line.run], plans[line.plan].setup_at(evaluation.record.setup)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +13,7 @@ import pandas as pd
 from tasso.data.benchmarks import BENCHMARKS
 from tasso.experiments.plans import Plan
 from tasso.files import write_text
+from tasso.report.conclusion import conclude
 from tasso.report.figures import draw
 from tasso.report.figures.write import Figure, footnotes, save_figures
 from tasso.report.formats import to_csv, to_latex, to_markdown
@@ -68,10 +69,18 @@ def measures(frame: pd.DataFrame) -> pd.DataFrame:
     return run_table(frame)[["label", "seed"]].join(pd.DataFrame.from_dict(found, orient="index"))
 
 
-def _ranked(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> list[Cell]:
-    """A column: mean ± standard deviation of each method, the best and the second marked."""
-    cells = [mean_cell(found[found["label"] == name][metric.key]) for name in names]
-    return rank(cells, names, [{}] * len(names), metric.better)[0]
+def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric, replays: Container[str]) -> list[Cell]:
+    """Mean ± standard deviation of each method, the best and the second marked; those that replay are not ranked."""
+    cells = {name: mean_cell(found[found["label"] == name][metric.key]) for name in names}
+    ranked = [name for name in names if name not in replays]
+    marked, *_ = rank([cells[name] for name in ranked], ranked, [{}] * len(ranked), metric.better)
+    return list({**cells, **dict(zip(ranked, marked, strict=True))}.values())
+
+
+def _replays(plans: Sequence[Plan], evaluation: Evaluation) -> set[str]:
+    """Methods whose images come from the code that draws the tasks."""
+    rows = [(plan.name, row) for plan in plans for row in plan.rows if row.options.get("generator") == "atlas"]
+    return {evaluation.name_of(plan, row.label) for plan, row in rows}
 
 
 def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
@@ -79,10 +88,12 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     frame = finished_runs(plan, evaluation)
     found, names = measures(frame), labels(frame)
     before = step_accuracies(frame).dropna()[STEPS[1]].groupby("step").agg(fmean)
-    columns = [_ranked(found, names, metric) for metric in MEASURES]
+    replays = _replays([plan], evaluation) & {*names}
+    columns = [_column(found, names, metric, replays) for metric in MEASURES]
     rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
     rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
     notes = [f"{'. '.join(f'{metric.name}: {metric.meaning}' for metric in MEASURES)}. In percent.", *_notes(found)]
+    notes += [REPLAY] if replays else []
     if len(before) < len(frame["order"].iloc[0]):
         notes.append(
             f"Evaluated after {len(before)} of {len(frame['order'].iloc[0])} tasks: all values are from these."
@@ -90,32 +101,24 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     if missing := evaluation.missing(plan.name)[0]:
         notes.append(f"{count_of(missing, 'run')} missing.")
     heads = [Column("Method", numeric=False), *(Column(metric.name, metric.better) for metric in MEASURES)]
-    return Table(f"{plan.title} ({plan.name}, {evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
+    (comparison,) = compare(frame)
+    return Table(f"{plan.title}, on {comparison.title}", tuple(heads), tuple(rows), tuple(notes))
 
 
 def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     """Which method for which growth: the average on each benchmark, and the mean of the ranks that follow from it."""
     by_plan = {plan.name: measures(finished_runs(plan, evaluation)) for plan in plans}
-    replays = {evaluation.name_of(plan.name, row.label) for plan in plans for row in plan.rows if _replays(row.options)}
-    ranked = {plan: found[~found["label"].isin(replays)] for plan, found in by_plan.items()}
-    means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in ranked.items()})
-    ranks = means.rank(ascending=False).mean(axis=1, skipna=False).sort_values(kind="stable")
-    names = [*map(str, ranks.index), *sorted(replays & {name for found in by_plan.values() for name in found["label"]})]
-    columns = []
-    for plan, found in by_plan.items():
-        marked = zip(names, _ranked(ranked[plan], names, AVERAGE), strict=True)
-        apart = {name: mean_cell(found[found["label"] == name][AVERAGE.key]) for name in replays}
-        columns.append([apart.get(name, cell) for name, cell in marked])
+    means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in by_plan.items()})
+    replays = _replays(plans, evaluation) & {*means.index}
+    ranks = means.drop(index=[*replays]).rank(ascending=False).mean(axis=1, skipna=False).sort_values(kind="stable")
+    names = [*map(str, ranks.index), *sorted(replays)]
+    columns = [_column(found, names, AVERAGE, replays) for found in by_plan.values()]
     columns.append([Cell(None if pd.isna(ranks.get(name, np.nan)) else float(ranks[name]), digits=1) for name in names])
     rows = [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
     heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
     notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(next(iter(by_plan.values())))]
     notes += [REPLAY] if replays else []
     return Table(f"Which method for which growth? ({evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
-
-
-def _replays(options: object) -> bool:
-    return isinstance(options, dict) and options.get("generator") == "atlas"
 
 
 def _notes(found: pd.DataFrame) -> list[str]:
@@ -132,9 +135,9 @@ def growth_figure(plan: Plan, evaluation: Evaluation) -> Figure:
     in_steps = "split_classes" in BENCHMARKS[plan.setup_at(evaluation.record.setup).benchmark].options
     return Figure(
         f"growth-{plan.name}",
-        f"{plan.title}: accuracy over all classes learned so far, {count_of(len(comparison.runs), 'run')} of "
-        f"{evaluation.model}. Lines are means over seeds, bands reach from the lowest to the highest seed. Dashed: "
-        f"the pretrained model.{footnotes(comparison.labels, shown)}",
+        f"{plan.title}, on {comparison.title}: accuracy over all classes learned so far, from "
+        f"{count_of(len(comparison.runs), 'run')}. Lines are means over seeds, bands reach from the lowest to the "
+        f"highest seed. Dashed: the pretrained model.{footnotes(comparison.labels, shown)}",
         partial(draw.curves, comparison, SEEN, shown, with_tasks=not in_steps),
         "curves",
         comparison,
@@ -168,11 +171,13 @@ def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, fi
     run = list(with_runs(plans, evaluation))
     if figures:
         save_figures([growth_figure(plan, evaluation) for plan in run], out / "figures")
+    frame = pd.concat([finished_runs(plan, evaluation) for plan in run], ignore_index=True)
     write_page(
-        pd.concat([finished_runs(plan, evaluation) for plan in run], ignore_index=True),
+        frame,
         out / "index.html",
         title=f"Growing data, {evaluation.model}",
         intro="",
+        sentence=conclude(frame[~frame["label"].isin(_replays(run, evaluation))]),
         sections=[Section(RANKING, "By kind of growth", [Shown(name, table) for name, table in tables.items()])],
         matrices_of=(),
         distances_of=(),

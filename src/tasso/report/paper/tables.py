@@ -93,7 +93,7 @@ def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Me
     means = _best_marked([_over_sequences(row, sequences) for row in values], metric.better)
     several = len(sequences) > 1
     ours += [means] if several else []
-    theirs = "Mean" if several or sequences[0] not in printed.columns else sequences[0]
+    theirs = sequences[0] if len(sequences) == 1 and sequences[0] in printed.columns else "Mean"
     heading = theirs.replace("Mean", "mean")
     paper = [_printed_cell(printed.find(row.printed, metric.key), printed.columns.index(theirs)) for row in plan.rows]
     columns = [Column(name, metric.better) for name in (*sequences, *(["Mean"] if several else []))]
@@ -159,7 +159,11 @@ def _ablation_table(plan: Plan, evaluation: Evaluation, setting: Setting) -> Tab
         metric.key: [evaluation.values(plan.name, row.label, setting, metric.key) for row in plan.rows]
         for metric in CORE_METRICS
     }
-    ours = [_best_marked(list(map(mean_cell, values[metric.key])), metric.better) for metric in CORE_METRICS]
+    sequences = evaluation.record.sequences(plan.name)
+    ours = [
+        _best_marked([_over_sequences(row, sequences) for row in values[metric.key]], metric.better)
+        for metric in CORE_METRICS
+    ]
     columns = [Column("Row", numeric=False), Column("Runs")]
     columns += [Column(metric.name, metric.better) for metric in CORE_METRICS]
     grid = [[Cell(len(evaluation.runs(plan.name, row.label)), digits=0) for row in plan.rows], *ours]
