@@ -45,6 +45,9 @@ TINY_CONFIG = {
 }
 
 
+all_captions = generic.captions
+
+
 @pytest.fixture(autouse=True)
 def few_captions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task of a method with anchors would tokenise thousands."""

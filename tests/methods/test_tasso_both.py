@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from conftest import all_captions
 from method_runs import copied, learn_first_task, learner_for, options_for
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task
@@ -25,8 +26,6 @@ from tasso.methods.tasso_both import TassoBoth
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
 from tasso.training.learner import Learner, learn
-
-ALL_CAPTIONS = generic.captions  # tests of runs get a few
 
 # -- the loss ----------------------------------------------------------------------------------------------------
 
@@ -248,7 +247,7 @@ def test_where_generic_names_come_from() -> None:
 
 
 def test_the_built_in_lists_are_usable(tiny_clip: Clip) -> None:
-    names, captions = generic.names(), ALL_CAPTIONS()
+    names, captions = generic.names(), all_captions()
     assert len(names) >= 300
     assert len(captions) >= 4000
     assert not any("{" in text or " a a" in text or " a e" in text for text in captions), "patterns are filled in"
