@@ -20,6 +20,7 @@ from tasso.methods.base import Batch, ImageRequest, Method, RunInfo, TaskInfo
 from tasso.methods.losses import geodesic_distance
 from tasso.models.class_overlap import normalised
 from tasso.models.clip import TEXT_CHUNK, Clip, mean_of_templates, prompts
+from tasso.models.towers import without_padding
 
 WHOLE = ("{}",)  # the template of texts that are prompts already
 
@@ -62,9 +63,11 @@ class AnchorTable:
             seed: of the run, and the index of the task.
         """
         self.tokens = tokens
+        order = tokens.argmax(-1).argsort()  # by length: the end of a text has the largest id
         with torch.no_grad():
-            chunks = [clip.encode_tokens(chunk) for chunk in torch.split(tokens, TEXT_CHUNK)]
-        self.embeddings = torch.cat(chunks)  # (N, D)
+            parts = torch.split(tokens[order], TEXT_CHUNK)
+            chunks = [clip.encode_tokens(without_padding(clip.model, part)) for part in parts]
+        self.embeddings = torch.cat(chunks)[order.argsort()]  # (N, D)
         count = len(tokens)
         self.epochs = ShuffledEpochs(count, min(per_step or count, count), seed, "anchors")
 
