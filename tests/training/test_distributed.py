@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import all_captions
 from method_runs import options_for
 from tasso.config import from_dict
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible
 from tasso.errors import ConfigError
-from tasso.methods import METHODS, generic
+from tasso.methods import METHODS
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
@@ -74,6 +73,8 @@ def torchrun(script: Path, *args: str, processes: int = 2) -> subprocess.Complet
 def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     common = {**quick, "steps": STEPS, "lr": 1e-4}
     every = {name: {**common, "method": options_for(name), "out": str(folder / name)} for name in names}
+    # Of thousands of generic texts some have next to no length in the subspace of a tiny model: rounding decides.
+    every["tasso-both"]["method"] |= {"anchors": "earlier"}
     others = {
         "lora": {**every["zscl"], "tune": "lora", "out": str(folder / "lora")},
         "rounded": {**every["tasso"], "optimizer_precision": "bfloat16", "out": str(folder / "rounded")},
@@ -99,11 +100,8 @@ def single_process(options: dict[str, Any]) -> dict[str, Any]:
     return {"losses": losses, "gradients": gradients, "mtil": rows.mtil, "mcil": rows.mcil}
 
 
-def test_two_processes_learn_what_one_learns(
-    quick: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Path) -> None:
     """Losses of every method over twenty steps of the second task agree up to the rounding of float32."""
-    monkeypatch.setattr(generic, "captions", all_captions)  # other processes have them all
     names = sorted(METHODS)
     script, jobs_file = tmp_path / "child.py", tmp_path / "jobs.json"
     script.write_text(CHILD)
