@@ -281,7 +281,8 @@ RATES = (
     "baselines-learning-rates", "paper-learning-rates", "zscl-mean-every-30", "validation-rates-4-tasks",
     "validation-rates-8-tasks",
 )  # fmt: skip
-TRIALS = ("forms", "forms-after", "forms-before", "open-directions", "references", "own-splits", "lora-rates")  # of trials.csv
+# Studies of trials.csv
+TRIALS = ("forms", "forms-after", "forms-before", "open-directions", "references", "own-splits", "lora-rates")
 EVALUATIONS = ("mtil-mini", "atlas")
 
 
