@@ -128,17 +128,22 @@ def reasons() -> str:
 
 
 def row_means(evaluation: Evaluation, plan: str, row: str) -> list[float]:
-    """Means of a row over the sequences, one per column."""
-    return [
-        float(evaluation.values(plan, row, setting, metric)[list(SEQUENCES)].mean()) for setting, metric, _ in COLUMNS
-    ]
+    """Means of a row over its sequences, one per column; NaN if one is missing."""
+    return [float(evaluation.values(plan, row, setting, metric).mean(skipna=False)) for setting, metric, _ in COLUMNS]
 
 
-def validated() -> str:
-    """The main tables with rates chosen on validation images, and TASSO on both towers."""
-    evaluation = read_evaluation(study_file("main-validated"))
+def with_both_towers(study: str) -> str:
+    """The main tables of a study, and TASSO on both towers."""
+    evaluation = read_evaluation(study_file(study))
     label = BOTH_TOWERS.label
     return best_in_bold({**main_rows(evaluation), label: row_means(evaluation, "both-towers", label)})
+
+
+def parts() -> str:
+    """What each part of TASSO on both towers contributes."""
+    evaluation = read_evaluation(study_file("both-parts"))
+    labels = [row.label for row in PLANS["both-parts"].rows]
+    return best_in_bold({label: row_means(evaluation, "both-parts", label) for label in labels})
 
 
 def leads() -> str:
@@ -294,7 +299,9 @@ def tables() -> dict[str, Callable[[], str]]:
 
     found: dict[str, Callable[[], str]] = {
         "paper-reasons": reasons,
-        "main-validated": validated,
+        "main-validated": partial(with_both_towers, "main-validated"),
+        "atlas-main": partial(with_both_towers, "atlas-main"),
+        "both-parts": parts,
         "main-validated-leads": leads,
         "own-folders": own_folders,
         "own-folders-test": own_folders_test,
