@@ -438,7 +438,7 @@ def test_compiled_evaluation_has_batches_of_one_size(tiny_clip: Clip, monkeypatc
     sizes: list[int] = []
 
     def recorded(forward: Any, dynamic: bool | None) -> Any:
-        return lambda tower, pixels: sizes.append(len(pixels)) or forward(tower, pixels)
+        return lambda tower, pixels, linear: sizes.append(len(pixels)) or forward(tower, pixels, linear)
 
     monkeypatch.setattr("tasso.models.clip.compiled_once", recorded)
     images, inference = Vectors(*torch.randn(9, 3, 16, 16)), Inference(tiny_clip)

@@ -232,10 +232,11 @@ class RunConfig:
         "auto", metavar="DEVICE", scope="machine", identity=False,
         commands=f"{RUNS} {EVAL} bench extend classify serve",
     )
-    precision: Literal["auto", "float32", "bfloat16"] = option(
-        "auto: bfloat16 on CUDA, float32 on CPU", "auto", scope="machine", commands=f"{RUNS} {EVAL} bench"
+    precision: Literal["auto", "float32", "bfloat16", "fp8"] = option(
+        "auto: bfloat16 on CUDA, float32 on CPU; fp8: bfloat16 with linear layers in 8 bits, on recent GPUs",
+        "auto", scope="machine", commands=f"{RUNS} {EVAL} bench",
     )
-    teacher_precision: Literal["auto", "bfloat16"] = option(
+    teacher_precision: Literal["auto", "bfloat16", "fp8"] = option(
         "precision of the models that teach; auto: that of the run, so that teacher and student agree at first",
         "auto", scope="machine", commands=f"{RUNS} bench",
     )
