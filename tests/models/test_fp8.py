@@ -12,31 +12,32 @@ from torch import Tensor
 from tasso.errors import ConfigError
 from tasso.models import fp8
 from tasso.models.clip import Clip
+from tasso.models.towers import embed_images
 from tasso.training.engine import choose_precision, cpu_has_bfloat16
+
+
+def emulated(
+    a: Tensor, b: Tensor, a_scales: Tensor, b_scales: Tensor, bias: Tensor | None, out_dtype: torch.dtype, **_: Any
+) -> Tensor:
+    y = (a.float() * a_scales) @ (b.float() * b_scales)
+    return (y if bias is None else y + bias.float()).to(out_dtype)
 
 
 @pytest.fixture
 def products(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Emulates the product with the layouts that a GPU asks for; records rows, columns and length of each."""
+    """Emulates products, which must have what a GPU asks for; has rows, columns and length of each."""
     if not cpu_has_bfloat16():
         pytest.skip("bfloat16 products fail on this CPU")
     seen: list[tuple[int, ...]] = []
 
-    def scaled(
-        a: Tensor, b: Tensor, a_scales: Tensor, b_scales: Tensor, bias: Tensor | None, out_dtype: torch.dtype, **_: Any
-    ) -> Tensor:
+    def scaled(a: Tensor, b: Tensor, a_scales: Tensor, b_scales: Tensor, **more: Any) -> Tensor:
         (rows, length), columns = a.shape, b.shape[1]
-        assert (a.dtype, b.dtype, out_dtype) == (fp8.FP8, fp8.FP8, torch.bfloat16)
-        assert a.is_contiguous()
-        assert b.mT.is_contiguous()
+        assert (a.dtype, b.dtype, more["out_dtype"]) == (fp8.FP8, fp8.FP8, torch.bfloat16)
         assert (a_scales.shape, b_scales.shape) == ((rows, 1), (1, columns))
-        assert a_scales.is_contiguous()
-        assert b_scales.is_contiguous()
-        assert not (length % 16)
-        assert not (columns % 16)
+        assert all(tensor.is_contiguous() for tensor in (a, b.mT, a_scales, b_scales))
+        assert (length % 16, columns % 16) == (0, 0)
         seen.append((rows, columns, length))
-        y = (a.float() * a_scales) @ (b.float() * b_scales)
-        return (y if bias is None else y + bias.float()).to(out_dtype)
+        return emulated(a, b, a_scales, b_scales, **more)
 
     monkeypatch.setattr(torch, "_scaled_mm", scaled)
     return seen
@@ -106,6 +107,24 @@ def test_blocks_of_both_towers_and_teachers(tiny_clip: Clip, products: list[tupl
     teacher = tiny_clip.frozen_image_encoder()
     assert {weight.dtype for weight in teacher.tower.transformer.parameters() if weight.dim() > 1} == {torch.bfloat16}
     assert torch.equal(teacher.encode_images(pixels), found[0]), "teacher and student agree at first"
+
+
+@pytest.mark.slow
+def test_a_tower_is_compiled_as_a_whole(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced and differentiated as always, but without the last stage, which needs a compiler."""
+    if not cpu_has_bfloat16():
+        pytest.skip("bfloat16 products fail on this CPU")
+    monkeypatch.setattr(torch, "_scaled_mm", emulated)
+    tower, pixels = tiny_clip.visual.requires_grad_(True), torch.randn(4, 3, 16, 16)
+    found = []
+    for run in (embed_images, torch.compile(embed_images, backend="aot_eager", dynamic=False, fullgraph=True)):
+        with torch.autocast("cpu", torch.bfloat16):
+            features = run(tower, pixels, fp8.linear)
+        tower.zero_grad()
+        F.normalize(features.float(), dim=-1)[:, 0].sum().backward()  # type: ignore[no-untyped-call]
+        found.append((features, torch.cat([weight.grad.flatten() for weight in tower.parameters()])))  # type: ignore[union-attr]
+    for one, other in zip(*found, strict=True):
+        assert apart(one.detach(), other.detach()) < 0.1
 
 
 def test_fp8_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
