@@ -70,6 +70,7 @@ CASES = [
         needs=("model", "data"),
     ),
     run("precision", "a precision that there is not", r"precision.*int4", "--precision", "int4"),
+    run("fp8", "fp8 on a CPU", r"precision: fp8 needs a GPU of compute", "--precision", "fp8", "--device", "cpu"),
     run("device", "a device that there is not", r"device: 'tpu'", "--device", "tpu"),
     Bad(
         "arguments/device-number",

@@ -72,7 +72,7 @@ def test_help_shows_choices_defaults_and_groups(capsys: pytest.CaptureFixture[st
     for part in (
         "--method NAME finetune, gift,", "or package.module:Class [tasso; tasso-both for own tasks]",
         "--method.rank N rank r", "[the same share of the model's width]",
-        "--precision {auto,float32,bfloat16}", "--lr RATE peak learning rate",
+        "--precision {auto,float32,bfloat16,fp8}", "--lr RATE peak learning rate",
             "[auto: 0.0001 with small models such as nano, else 1e-05]", "--overwrite ",
         "--no-check-counts do not refuse", "--method.no-fix-signs", "exact (paper)]", "--betas X,X", "[0.9,0.999]",
         "--tasks NAME=PLACE",
@@ -173,7 +173,7 @@ def test_run_is_positional_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         ("run --no-check-counts=false", "--no-check-counts: takes no value. Its opposite is --check-counts"),
         ("run --lr", "--lr: expected one argument"),
         ("run --seed 1 2", "'2' is one argument too many"),
-        ("run --precision int4", "--precision: expected one of auto, float32, bfloat16, not 'int4'"),
+        ("run --precision int4", "--precision: expected one of auto, float32, bfloat16, fp8, not 'int4'"),
         ("classify", "the following arguments are required: RUN, IMAGE"),
         ("merge a b", "the following arguments are required: --out"),
     ],

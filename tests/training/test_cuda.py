@@ -18,6 +18,7 @@ from tasso.decoding.views import crop_draws
 from tasso.errors import RunError
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
+from tasso.models.fp8 import has_fp8
 from tasso.training.engine import Training
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
@@ -204,6 +205,22 @@ def test_memory_of_a_task_is_given_back(on_gpu: dict[str, Any]) -> None:
         torch.cuda.synchronize()
         held.append(torch.cuda.memory_allocated())
     assert held[2] <= 1.02 * held[1], held
+
+
+def test_fp8_steps_are_near_those_of_bfloat16(on_gpu: dict[str, Any]) -> None:
+    """Recorded as a CUDA graph or not, they are the same steps."""
+    if not has_fp8(torch.device("cuda")):
+        pytest.skip("this GPU has no products in fp8")
+    options = {**on_gpu, "model": "nano", "method": {"name": "tasso", "rank": 72}, "batch_size": 8}
+    learn_first_task(options)
+    curves = []
+    for precision, recorded in (("bfloat16", True), ("fp8", False), ("fp8", True)):
+        training = learner_for(options, precision=precision, cuda_graphs=recorded).begin(1)
+        curves.append(losses(training, 6))
+        training.close()
+    assert curves[1] == curves[2]
+    for name in ("ce", "subspace"):
+        assert curves[1][0][name] == pytest.approx(curves[0][0][name], rel=0.05)
 
 
 def test_bfloat16_learns_what_float32_learns(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ class RunOptions(TypedDict, total=False):
     warmup: int
     seed: int
     device: str
-    precision: Literal["auto", "float32", "bfloat16"]
-    teacher_precision: Literal["auto", "bfloat16"]
+    precision: Literal["auto", "float32", "bfloat16", "fp8"]
+    teacher_precision: Literal["auto", "bfloat16", "fp8"]
     optimizer_precision: Literal["float32", "bfloat16"]
     compile: Literal["auto", "on", "off"]
     cuda_graphs: bool

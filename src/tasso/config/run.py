@@ -232,10 +232,11 @@ class RunConfig:
         "auto", metavar="DEVICE", scope="machine", identity=False,
         commands=f"{RUNS} {EVAL} bench extend classify serve",
     )
-    precision: Literal["auto", "float32", "bfloat16"] = option(
-        "auto: bfloat16 on CUDA, float32 on CPU", "auto", scope="machine", commands=f"{RUNS} {EVAL} bench"
+    precision: Literal["auto", "float32", "bfloat16", "fp8"] = option(
+        "auto: bfloat16 on CUDA, float32 on CPU; fp8: bfloat16 with linear layers in 8 bits, on recent GPUs",
+        "auto", scope="machine", commands=f"{RUNS} {EVAL} bench",
     )
-    teacher_precision: Literal["auto", "bfloat16"] = option(
+    teacher_precision: Literal["auto", "bfloat16", "fp8"] = option(
         "precision of the models that teach; auto: that of the run, so that teacher and student agree at first",
         "auto", scope="machine", commands=f"{RUNS} bench",
     )
@@ -244,7 +245,8 @@ class RunConfig:
         "float32", scope="machine", commands=f"{RUNS} bench",
     )
     compile: Literal["auto", "on", "off"] = option(
-        "compile the encoders; auto: on CUDA where a large model trains long enough to make up for the minute it takes",
+        "compile the encoders; auto: for training, on CUDA where a large model trains long enough to make up for the "
+        "minute it takes; on: for training and evaluation",
         "auto", scope="machine", commands=f"{RUNS} bench",
     )
     cuda_graphs: bool = option(

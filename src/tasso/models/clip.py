@@ -20,14 +20,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tasso.decoding.views import Preprocess
 from tasso.distributed import SINGLE_PROCESS
 from tasso.errors import ConfigError, ModelError
-from tasso.models.towers import embed_images, embed_tokens, without_padding
+from tasso.models import fp8
+from tasso.models.towers import Linear, embed_images, embed_tokens, is_plain_vit, without_padding
 from tasso.models.tuning import tuned
 
 TEXT_CHUNK = 512
 CACHED_CLASS_LISTS = 64  # a server answers requests for any class names
 OUTSIDE_TOWERS = ("logit_scale", "logit_bias", "text_decoder.")  # the last writes CoCa's captions
 
-Forward = Callable[[nn.Module, Tensor], Tensor]
+Forward = Callable[[nn.Module, Tensor, Linear], Tensor]
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class ModelSpec:
 class Clip:
     """A CLIP model with its tokenizer and preprocessing.
 
-    All embeddings are float32 and of unit length, shape (N, D). Towers may run in bfloat16 (`precision`); class
-    embeddings, which are cached, are always computed in float32.
+    All embeddings are float32 and of unit length, shape (N, D). Towers may run in bfloat16 (`precision`), or in
+    fp8 (`fp8.FP8`): bfloat16 but for the linear layers of blocks. Class embeddings, which are cached, are always
+    computed in float32.
     """
 
     def __init__(
@@ -62,8 +64,9 @@ class Clip:
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
         self.teacher_precision: torch.dtype | None = None  # None: as `precision`
-        # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
-        self.compiled = False
+        self.compiled = False  # in training; other batches have many sizes, each of which would be compiled anew
+        # The one size of batches without gradient that is compiled; smaller ones are filled up. None: not compiled.
+        self.compiled_batch: int | None = None
         self.checkpointing = False  # are activations within blocks computed again in the backward pass?
         self.tune = "full"  # which weights of the towers are trained: `tuning.py`
         self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
@@ -98,6 +101,8 @@ class Clip:
 
     def to(self, device: torch.device | str, precision: torch.dtype | None = None) -> Clip:
         """Move the model to a device; optionally set the precision in which its towers run."""
+        if precision == fp8.FP8 and not is_plain_vit(self.visual):
+            raise ConfigError(f"precision: fp8 is for open_clip's own ViT; {self.spec} has another image tower")
         self.model.to(device)
         self.precision = precision or self.precision
         return self
@@ -126,8 +131,14 @@ class Clip:
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings (B, D) of normalised images (B, 3, H, W); nothing is gathered from other processes."""
-        compiled = self.compiled and torch.is_grad_enabled()
-        return encode(embed_images, self.visual, pixels, self.precision, compiled)
+        if torch.is_grad_enabled():
+            return encode(embed_images, self.visual, pixels, self.precision, self.compiled)
+        images, size = len(pixels), self.compiled_batch
+        if size is None or not 0 < images <= size or has_hooks(self.visual):  # hooks may look at the whole batch
+            return encode(embed_images, self.visual, pixels, self.precision)
+        if images < size:  # with the same images once more, dropped again below
+            pixels = pixels[torch.arange(size, device=pixels.device) % images]
+        return encode(embed_images, self.visual, pixels, self.precision, compiled=True)[:images]
 
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Unit embeddings (B₁, D) and (B₂, D) of two batches of images from one forward pass."""
@@ -276,7 +287,7 @@ class FrozenImageEncoder:
         self.precision, self.compiled = precision, compiled
         self.stream: torch.cuda.Stream | None = None
         if precision != torch.float32:
-            cast_weights(self.tower, precision)  # once, instead of by autocast in every step
+            cast_weights(self.tower, stored_in(precision))  # once, instead of by autocast in every step
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings (B, D) of normalised images (B, 3, H, W), without gradient."""
@@ -319,6 +330,11 @@ def compiled_once(function: Callable[..., Any], dynamic: bool | None = False) ->
     return torch.compile(function, dynamic=dynamic)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Does anything hook into a forward pass of the module, or of one within it?"""
+    return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
     """Every class name in every template: C × T texts, those of one class next to each other."""
     return [template.replace("{}", name) for name in class_names for template in templates]
@@ -345,12 +361,18 @@ def encode(
 ) -> Tensor:
     """Run a tower in the given precision; returns unit embeddings in float32, (N, D)."""
     run: Forward = compiled_once(forward, dynamic) if compiled else forward
+    linear = fp8.linear if precision == fp8.FP8 else F.linear
     if precision == torch.float32:
-        features = run(module, inputs)
+        features = run(module, inputs, linear)
     else:
-        with torch.autocast(inputs.device.type, dtype=precision):
-            features = run(module, inputs)
+        with torch.autocast(inputs.device.type, dtype=stored_in(precision)):
+            features = run(module, inputs, linear)
     return F.normalize(features.float(), dim=-1)
+
+
+def stored_in(precision: torch.dtype) -> torch.dtype:
+    """In what tensors are kept that are computed in this precision: nothing is kept in fp8."""
+    return torch.bfloat16 if precision == fp8.FP8 else precision
 
 
 def cast_weights(module: nn.Module, dtype: torch.dtype) -> None:

@@ -22,17 +22,20 @@ import torch.nn.functional as F
 from open_clip import CLIP
 from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTransformer, text_global_pool
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.utils.checkpoint import checkpoint
 
+Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input (…, in), weight (out, in), bias (out,)
 
-def embed_images(tower: Any, pixels: Tensor) -> Tensor:
-    """Embeddings (B, D), not normalised, of normalised pixels (B, 3, H, W)."""
-    if not _is_plain_vit(tower):
+
+def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tensor:
+    """Embeddings (B, D), not normalised, of normalised pixels (B, 3, H, W); `linear` multiplies within blocks."""
+    if not is_plain_vit(tower):
         features = tower(pixels)
         pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower returns tokens too
         return pooled
     x = tower.ln_pre(_patch_tokens(tower, pixels))
-    run = _block_runner(tower.transformer)
+    run = _block_runner(tower.transformer, linear)
     *blocks, last = tower.transformer.resblocks
     for block in blocks:
         x = run(block, x)
@@ -41,14 +44,14 @@ def embed_images(tower: Any, pixels: Tensor) -> Tensor:
     return embedding
 
 
-def embed_tokens(model: Any, tokens: Tensor) -> Tensor:
+def embed_tokens(model: Any, tokens: Tensor, linear: Linear = F.linear) -> Tensor:
     """Embeddings (N, D), not normalised, of token ids (N, L). L may be shorter than the context length."""
     if not _is_plain_text_tower(model):
         features: Tensor = model.encode_text(tokens)
         return features
     length = tokens.shape[1]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
-    run = _block_runner(model.transformer)
+    run = _block_runner(model.transformer, linear)
     for block in model.transformer.resblocks:
         x = run(block, x, causal=True)
     x = text_global_pool(model.ln_final(x), tokens, model.text_pool_type, getattr(model, "text_eos_id", None))
@@ -77,37 +80,56 @@ def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:
     return torch.cat([class_token, x + positions[1:]], dim=1)
 
 
-def _block_runner(transformer: Any) -> Callable[..., Tensor]:
+def _block_runner(transformer: Any, linear: Linear) -> Callable[..., Tensor]:
     """`run_block`; with checkpointing it keeps its input only, and runs once more in the backward pass."""
+    run = partial(run_block, linear=linear)
     checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
-    return partial(checkpoint, run_block, use_reentrant=False) if checkpoints else run_block
+    return partial(checkpoint, run, use_reentrant=False) if checkpoints else run
 
 
-def run_block(block: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
+def run_block(
+    block: Any, x: Tensor, queries: int | None = None, causal: bool = False, linear: Linear = F.linear
+) -> Tensor:
     """A residual attention block on tokens (B, L, width); with `queries`, only the first so many are computed."""
     residual = x if queries is None else x[:, :queries]
-    x = residual + block.ls_1(self_attention(block.attn, block.ln_1(x), queries, causal))
-    update: Tensor = block.ls_2(block.mlp(block.ln_2(x)))
+    x = residual + block.ls_1(self_attention(block.attn, block.ln_1(x), queries, causal, linear))
+    update: Tensor = block.ls_2(_apply(block.mlp, block.ln_2(x), linear))
     return x + update
 
 
 def self_attention(
-    attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
+    attention: nn.MultiheadAttention,
+    x: Tensor,
+    queries: int | None = None,
+    causal: bool = False,
+    linear: Linear = F.linear,
 ) -> Tensor:
     """Self-attention of tokens (B, L, width); returns (B, queries or L, width)."""
     batch, length, width = x.shape
     heads, weight, bias = attention.num_heads, attention.in_proj_weight, attention.in_proj_bias
     if queries is None:
-        q, k, v = F.linear(x, weight, bias).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = linear(x, weight, bias).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
     else:
-        q = F.linear(x[:, :queries], weight[:width], bias[:width]).view(batch, queries, heads, -1).transpose(1, 2)
-        k, v = F.linear(x, weight[width:], bias[width:]).view(batch, length, 2, heads, -1).permute(2, 0, 3, 1, 4)
+        q = linear(x[:, :queries], weight[:width], bias[:width]).view(batch, queries, heads, -1).transpose(1, 2)
+        k, v = linear(x, weight[width:], bias[width:]).view(batch, length, 2, heads, -1).permute(2, 0, 3, 1, 4)
     y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    projected: Tensor = attention.out_proj(y.transpose(1, 2).reshape(batch, -1, width))
-    return projected
+    return _apply(attention.out_proj, y.transpose(1, 2).reshape(batch, -1, width), linear)
 
 
-def _is_plain_vit(tower: Any) -> bool:
+def _apply(module: nn.Module, x: Tensor, linear: Linear) -> Tensor:
+    """A module of a block, whose linear layers are multiplied by `linear` if they are as open_clip made them."""
+    if _is_original(module, nn.Sequential):
+        for child in module.children():
+            x = _apply(child, x, linear)
+        return x
+    if _is_original(module, nn.Linear) or _is_original(module, NonDynamicallyQuantizableLinear):
+        return linear(x, module.weight, module.bias)  # type: ignore[arg-type]
+    y: Tensor = module(x)
+    return y
+
+
+def is_plain_vit(tower: Any) -> bool:
+    """Is it run by the forward passes in here?"""
     return bool(
         _is_original(tower, VisionTransformer)
         and _is_original(tower.conv1, nn.Conv2d)

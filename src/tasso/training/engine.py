@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from tasso.data.images import Stream
 from tasso.errors import ConfigError, RunError
 from tasso.methods import Batch, Method
 from tasso.models.clip import Clip, check_finite
+from tasso.models.fp8 import FP8, has_fp8
 from tasso.models.lora import LowRank
 from tasso.training.checkpoints import METHOD_PREFIX, check_tensors, copy_into_state, method_tensors, part
 from tasso.training.cuda_graphs import CapturedStep
@@ -30,6 +32,11 @@ from tasso.training.optimizers import (
 )
 
 MODEL, FACTORS, OPTIMIZER = "model/", "lora/", "optimizer/"  # prefixes of tensors in a resume state
+PRECISIONS: dict[torch.dtype, Literal["float32", "bfloat16", "fp8"]] = {
+    torch.float32: "float32",
+    torch.bfloat16: "bfloat16",
+    FP8: "fp8",
+}
 CAPTURE_DEVICES = ("cuda",)
 ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
@@ -69,7 +76,9 @@ def choose_precision(precision: str, device: torch.device, option: str = "precis
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if precision == "bfloat16" and device.type == "cpu" and not cpu_has_bfloat16():
         raise ConfigError(f"{option}: bfloat16 products fail on this CPU; use auto")
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+    if precision == "fp8" and not has_fp8(device):
+        raise ConfigError(f"{option}: fp8 needs a GPU of compute capability 8.9 or newer; use auto")
+    return next(dtype for dtype, name in PRECISIONS.items() if name == precision)
 
 
 @cache

@@ -150,6 +150,7 @@ class Learner:
             self.clip.teacher_precision = choose_precision(config.teacher_precision, self.device)
         self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
+        self.clip.compiled_batch = config.eval_batch_size if config.compile == "on" else None
         self.data = RunData(config, self.sequence, self.clip.preprocess, self.device, distributed)
         self.sequence = self.data.sequence  # without images that cannot be read
         self.contents = self.sequence.contents()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tasso.config import OptimizerName
 from tasso.errors import LESS_MEMORY
 from tasso.methods.base import numel
-from tasso.models.clip import Clip, encode
+from tasso.models.clip import Clip, encode, stored_in
 from tasso.models.towers import embed_images, embed_tokens
 from tasso.models.tuning import blocks_of
 from tasso.training.engine import Training
@@ -58,7 +58,7 @@ def memory_needed(training: Training) -> Memory:
         kept += _kept(clip, False, partial(_encode_texts, clip, texts[:1].repeat(2, 1)), len(texts))
     teachers = method.teacher_size(clip)
     copies = method.cost(clip).training - teachers
-    of_a_teacher = (clip.teacher_precision or clip.precision).itemsize
+    of_a_teacher = stored_in(clip.teacher_precision or clip.precision).itemsize
     of_state = 2 if config.optimizer_precision == "bfloat16" else 4
     return Memory(
         held=4 * (numel(clip.model.parameters()) + copies) + of_a_teacher * teachers,

@@ -6,14 +6,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import torch
-
 from tasso.config import TASK_TEMPLATES, RunConfig, absolute_paths, read_templates, require, unwrap
 from tasso.data import BENCHMARKS, TASK_IMAGES, with_benchmark_options
 from tasso.errors import ConfigError
 from tasso.methods import Method
 from tasso.methods.defaults import with_defaults
-from tasso.training.engine import check_optimizer, choose_device, choose_precision
+from tasso.training.engine import PRECISIONS, check_optimizer, choose_device, choose_precision
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
@@ -47,7 +45,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
         tasks=[_with_prompts(task) for task in resolved.tasks] if resolved.tasks else None,
         template=_prompts(unwrap(resolved.template)),
         label=label_of(config, method),
-        precision="bfloat16" if precision == torch.bfloat16 else "float32",
+        precision=PRECISIONS[precision],
     ), method
 
 

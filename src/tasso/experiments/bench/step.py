@@ -11,8 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from tasso.experiments.bench.authors_step import AuthorsStep
 from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.timing import Timing, describe_machine, matmul_rate, reset_peak_memory, time_calls
+from tasso.models.clip import stored_in
 from tasso.training.checkpoints import save_checkpoint
-from tasso.training.engine import Training, choose_precision, peak_memory_gib
+from tasso.training.engine import Training, peak_memory_gib
 from tasso.training.learner import Learner
 
 RANK = 144  # the paper's; works for nano too
@@ -50,7 +51,7 @@ def bench_step(
         "classes": classes,
         "precision": learner.config.precision,
         "compile": learner.clip.compiled,
-        "matmul_tflops": round(matmul_rate(device, choose_precision(learner.config.precision, device)), 2),
+        "matmul_tflops": round(matmul_rate(device, stored_in(learner.clip.precision)), 2),
     }
     started = time.perf_counter()
     training = begin_second_task(learner)

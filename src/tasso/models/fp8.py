@@ -1,0 +1,73 @@
+"""Linear layers whose products are of 8-bit floats (e4m3), for GPUs of compute capability 8.9 and newer.
+
+Each row of both factors has a scale of its own. Rounding a row is then one pass over it, which the compiler fuses with
+what computes the row. The output y = x Wᵀ + b and the gradient of x are such products. The gradient of W is a sum over
+tokens: for it, both factors would have to be rounded and transposed once more, which takes longer than it saves, so it
+is a product in bfloat16. Weights stay as they are, and what is kept for the backward pass is in bfloat16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+FP8 = torch.float8_e4m3fn
+LARGEST = torch.finfo(FP8).max
+MULTIPLE = 16  # of both sides of a weight, for the GPU's products
+CAPABILITY = (8, 9)
+TINY = 1e-30  # rows of zeros have a scale, too
+
+
+def has_fp8(device: torch.device) -> bool:
+    """Does the device have products in fp8?"""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= CAPABILITY
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As `F.linear` of x (…, in) with a weight (out, in), in bfloat16 with products in fp8.
+
+    Weights whose sides are no multiples of 16 are multiplied by `F.linear`.
+    """
+    if weight.shape[0] % MULTIPLE or weight.shape[1] % MULTIPLE:
+        return F.linear(x, weight, bias)
+    rows, weight = x.reshape(-1, x.shape[-1]).bfloat16(), weight.bfloat16()  # as a teacher's weights are kept
+    y: Tensor = _Linear.apply(rows, weight, None if bias is None else bias.bfloat16())
+    return y.view(*x.shape[:-1], -1)
+
+
+class _Linear(torch.autograd.Function):
+    """Of x (M, in), W (out, in) and b (out,), (M, out); all in bfloat16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            product(gradient, weight.mT) if needs_x else None,
+            gradient.mT @ x if needs_weight else None,
+            gradient.sum(0) if needs_bias else None,
+        )
+
+
+def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """left @ rightᵀ + bias of (M, K), (N, K) and (N,), rounded to fp8 row by row; returns bfloat16, (M, N)."""
+    (a, a_scales), (b, b_scales) = rounded(left), rounded(right)
+    # The GPU wants rows of the left factor and columns of the right one to be contiguous.
+    y: Tensor = torch._scaled_mm(
+        a, b.mT, a_scales, b_scales.mT, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+    return y
+
+
+def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (M, K) in fp8, contiguous, each divided by its scale; and the scales, (M, 1)."""
+    scales = rows.abs().amax(1, keepdim=True).float().clamp(min=TINY) / LARGEST
+    return (rows / scales).to(FP8).contiguous(), scales
