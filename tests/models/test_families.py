@@ -152,6 +152,34 @@ def test_embeddings_are_those_of_transformers(family: str, families: dict[str, s
     torch.testing.assert_close(clip.encode_texts(TEXTS), torch.nn.functional.normalize(texts, dim=-1))
 
 
+def test_siglip_of_transformers_checkpoints_activations(
+    families: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The same gradients to the last bit, fewer tensors kept; copies, such as teachers, have weights of their own."""
+    clip = load_clip(families["hf-siglip"])
+    assert not capfd.readouterr().err, "transformers warns of SigLIP's defaults"
+    model = clip.model.requires_grad_()
+    pixels, tokens = torch.randn(2, 3, 16, 16), clip.tokenise(TEXTS)
+    found = []
+    for enabled in (False, True):
+        clip.checkpoint_activations(enabled)
+        kept: list[torch.Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t) or t, lambda t: t):
+            embedded = torch.cat([clip.encode_images(pixels), clip.encode_tokens(tokens)])
+        found.append((embedded, torch.autograd.grad(embedded[:, 0].sum(), [*model.visual.parameters()]), len(kept)))
+    (one, expected, many), (other, actual, few) = found
+    assert few < many / 2
+    assert torch.equal(one, other)
+    assert all(map(torch.equal, expected, actual))
+    teacher = clip.frozen_image_encoder()
+    with torch.no_grad():
+        model.visual.tower.encoder.layers[0].mlp.fc1.weight.zero_()
+    torch.testing.assert_close(teacher.encode_images(pixels), one[:2].detach())
+    assert not torch.allclose(clip.encode_images(pixels), one[:2])
+    clip.checkpoint_activations(False)
+    assert "forward" not in vars(model.visual.tower.encoder.layers[0])
+
+
 def test_sentencepiece_of_siglip(tmp_path: Path) -> None:
     spm = pytest.importorskip("sentencepiece", reason="no sentencepiece here: pip install 'tasso[hf]'")
     from transformers import SiglipTokenizer
