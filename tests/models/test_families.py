@@ -14,6 +14,7 @@ from typing import Any
 
 import huggingface_hub
 import numpy as np
+import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -341,13 +342,21 @@ def test_transformers_objects_and_a_configuration(families: dict[str, str], quic
         tasso.learn(config, steps=3)  # type: ignore[call-overload]
 
 
-def test_objects_that_cannot_work() -> None:
+def test_objects_that_cannot_work(families: dict[str, str]) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
     model, tokenizer, preprocess = model_object()
+    folder = families["hf-clip"].removeprefix("hf:")
+    theirs, their_tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     bad: list[tuple[Any, str]] = [
         ((model, tokenizer), "expected a name, or a tuple of a model, its tokenizer and its preprocessing"),
         ((torch.nn.Linear(2, 2), tokenizer, preprocess), "Linear has no image tower `visual`"),
         ((model, lambda texts: texts, preprocess), "its tokenizer returns list"),
+        ((model, "nano", preprocess), "its tokenizer is str, which cannot be called"),
+        ((model, open_clip.get_tokenizer("ViT-B-32"), preprocess), "CLIP cannot encode what its tokenizer returns"),
         ((model, tokenizer, None), "its preprocessing is not supported"),
+        ((theirs, tokenizer, preprocess), "CLIPModel needs the tokenizer of transformers, not SimpleTokenizer"),
+        ((theirs, their_tokenizer, preprocess), "CLIPModel needs the image processor of transformers, not Compose"),
     ]
     for given, says in bad:
         with pytest.raises(ModelError, match=says):

@@ -78,6 +78,9 @@ def adopt(model: Any, tokenizer: Any, processor: Any) -> Parts:
     name = type(model).__name__
     if (kind := model.config.model_type) not in SUPPORTED:
         raise ModelError(f"model: {name} is {kind!r}; supported are {', '.join(SUPPORTED)}")
+    for what, part, attribute in (("tokenizer", tokenizer, "get_vocab"), ("image processor", processor, "image_mean")):
+        if not hasattr(part, attribute):
+            raise ModelError(f"model: {name} needs the {what} of transformers, not {type(part).__name__}")
     architecture = _architecture(model.config, name)
     return _parts(model, HFTokenizer(tokenizer, architecture["text_cfg"]), processor, architecture, name)
 
