@@ -223,11 +223,11 @@ def sizes(method: str) -> str:
     models: dict[str, dict[tuple[str, bool], str]] = {}
     for entry in json.loads((RESULTS / "bench.json").read_text(encoding="utf-8")).values():
         if isinstance(entry, dict) and all(entry.get(key) == value for key, value in setup.items()):
-            for row in entry["rows"]:
-                models.setdefault(row["model"], {})[row["tune"], row["checkpoint_activations"]] = row.get("error") or (
+            for row in (row for row in entry["rows"] if "error" not in row):
+                models.setdefault(row["model"], {})[row["tune"], row["checkpoint_activations"]] = (
                     f"{row['peak_memory_gib']:.1f} ({row['estimated_gib']:.1f}) GiB, {row['seconds_ms']:.0f} ms"
                 )
-    rows = ([model, *(cells[way] for way in ways)] for model, cells in models.items())
+    rows = ([model, *(models[model].get(way, "not measured") for way in ways)] for model in sorted(models))
     return markdown(["model", *ways.values()], rows) if models else growth_page.NOT_RUN
 
 

@@ -90,6 +90,9 @@ def test_the_code_of_the_readme_gives_the_same_embeddings(to: str, name: str, qu
     path, pixels = image_of_input_size(clip, tmp_path)
     export_model(Source(clip, name, "a test"), to, tmp_path / "out")
     found = follow_readme(tmp_path / "out", path)
+    if to == "hf":
+        line = FORMATS[to].usage.replace("FOLDER", str(tmp_path / "out"))
+        assert type(eval(f"__import__('transformers').{line.removeprefix('transformers.')}")) is type(found["model"])
     with torch.no_grad():
         images, texts = clip.encode_images(pixels), clip.encode_texts(TEXTS)
     for ours, theirs in ((images, found["image_embedding"]), (texts, found["text_embeddings"])):

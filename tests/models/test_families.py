@@ -14,6 +14,7 @@ from typing import Any
 
 import huggingface_hub
 import numpy as np
+import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -150,6 +151,34 @@ def test_embeddings_are_those_of_transformers(family: str, families: dict[str, s
         ).input_ids
         texts = model.get_text_features(tokens).pooler_output
     torch.testing.assert_close(clip.encode_texts(TEXTS), torch.nn.functional.normalize(texts, dim=-1))
+
+
+def test_siglip_of_transformers_checkpoints_activations(
+    families: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The same gradients to the last bit, fewer tensors kept; copies, such as teachers, have weights of their own."""
+    clip = load_clip(families["hf-siglip"])
+    assert not capfd.readouterr().err, "transformers warns of SigLIP's defaults"
+    model = clip.model.requires_grad_()
+    pixels, tokens = torch.randn(2, 3, 16, 16), clip.tokenise(TEXTS)
+    found = []
+    for enabled in (False, True):
+        clip.checkpoint_activations(enabled)
+        kept: list[torch.Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t) or t, lambda t: t):
+            embedded = torch.cat([clip.encode_images(pixels), clip.encode_tokens(tokens)])
+        found.append((embedded, torch.autograd.grad(embedded[:, 0].sum(), [*model.visual.parameters()]), len(kept)))
+    (one, expected, many), (other, actual, few) = found
+    assert few < many / 2
+    assert torch.equal(one, other)
+    assert all(map(torch.equal, expected, actual))
+    teacher = clip.frozen_image_encoder()
+    with torch.no_grad():
+        model.visual.tower.encoder.layers[0].mlp.fc1.weight.zero_()
+    torch.testing.assert_close(teacher.encode_images(pixels), one[:2].detach())
+    assert not torch.allclose(clip.encode_images(pixels), one[:2])
+    clip.checkpoint_activations(False)
+    assert "forward" not in vars(model.visual.tower.encoder.layers[0])
 
 
 def test_sentencepiece_of_siglip(tmp_path: Path) -> None:
@@ -313,13 +342,21 @@ def test_transformers_objects_and_a_configuration(families: dict[str, str], quic
         tasso.learn(config, steps=3)  # type: ignore[call-overload]
 
 
-def test_objects_that_cannot_work() -> None:
+def test_objects_that_cannot_work(families: dict[str, str]) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
     model, tokenizer, preprocess = model_object()
+    folder = families["hf-clip"].removeprefix("hf:")
+    theirs, their_tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     bad: list[tuple[Any, str]] = [
         ((model, tokenizer), "expected a name, or a tuple of a model, its tokenizer and its preprocessing"),
         ((torch.nn.Linear(2, 2), tokenizer, preprocess), "Linear has no image tower `visual`"),
         ((model, lambda texts: texts, preprocess), "its tokenizer returns list"),
+        ((model, "nano", preprocess), "its tokenizer is str, which cannot be called"),
+        ((model, open_clip.get_tokenizer("ViT-B-32"), preprocess), "CLIP cannot encode what its tokenizer returns"),
         ((model, tokenizer, None), "its preprocessing is not supported"),
+        ((theirs, tokenizer, preprocess), "CLIPModel needs the tokenizer of transformers, not SimpleTokenizer"),
+        ((theirs, their_tokenizer, preprocess), "CLIPModel needs the image processor of transformers, not Compose"),
     ]
     for given, says in bad:
         with pytest.raises(ModelError, match=says):

@@ -90,7 +90,7 @@ def test_checkpointing_is_refused_or_switched_off_again(tiny_clip: Clip, monkeyp
     tiny_clip.checkpoint_activations()
     tiny_clip.checkpoint_activations(False)
     assert not layer.gradient_checkpointing
-    monkeypatch.delattr(open_clip.CLIP, "set_grad_checkpointing")  # as SigLIP of transformers and model objects
+    monkeypatch.delattr(open_clip.CLIP, "set_grad_checkpointing")  # as own model objects
     with pytest.raises(ConfigError, match=r"checkpoint_activations: the image tower of .* cannot do this"):
         tiny_clip.checkpoint_activations()
 

@@ -47,6 +47,27 @@ def test_runs_with_other_options_are_no_repeats(tmp_path: Path) -> None:
     assert list(found) == ["LwF (test_per_class 6)", "LwF (test_per_class 20)"]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("optimizer_precision float32", "optimizer_precision bfloat16"),
+        ("teacher_precision auto", "teacher_precision bfloat16"),
+        ("tune full", "tune lora"),
+        ("reference here", "reference elsewhere"),
+    ],
+)
+def test_runs_that_share_a_name_are_told_apart_by_any_option_of_training(one: str, other: str, tmp_path: Path) -> None:
+    """A run that is older than an option has its default; of folders, only the name is shown."""
+    (write(tmp_path / "a", results("mine", 1)) / "config.yaml").write_text("lr: 1.0e-4")
+    for folder, said in (("b", one), ("c", other)):
+        config = said.replace(" ", ": ").replace("reference: ", f"reference: {tmp_path}/")
+        (write(tmp_path / folder, results("mine", 2)) / "config.yaml").write_text(f"lr: 1.0e-4\n{config}")
+    found = run_table(read_runs([tmp_path / "b", tmp_path / "c"])).sort_index()["label"]
+    assert list(found) == [f"mine ({one})", f"mine ({other})"]
+    if not one.startswith("reference"):
+        assert set(read_runs([tmp_path / "a", tmp_path / "b"])["label"]) == {"mine"}
+
+
 def test_every_number_is_a_row(tmp_path: Path) -> None:
     content = results("TASSO", 1102) | {"alignment": alignment()}
     frame = read_runs(write(tmp_path / "run", content))

@@ -199,6 +199,27 @@ def test_the_page_of_the_docs_is_made_from_what_is_kept(
     assert "| tasso | 0.0001 |\n| snd | 0.0003 |" in known["growth-rates"]
     growth_page.write_figures()
     assert {path.stem for path in tmp_path.glob("*.svg")} == {f"growth-{name}" for name in LENGTHS}
+
+
+def test_table_of_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bench may have been stopped between two rows, or have rows without numbers; another may have those."""
     monkeypatch.setattr(results_page, "RESULTS", tmp_path)
-    (tmp_path / "bench.json").write_text("{}")
-    assert results_page.sizes("tasso") == growth_page.NOT_RUN, "no table without rows"
+    setup = {"what": "sizes", "method": {"name": "tasso"}, "optimizer_precision": "float32"}
+    ways = [{"tune": tune, "checkpoint_activations": on} for tune in ("full", "lora") for on in (False, True)]
+    numbers = {"peak_memory_gib": 7.26, "estimated_gib": 7.04, "seconds_ms": 42.4}
+    benches = {
+        "h200-sizes": {**setup, "rows": [{"model": "L", **ways[0], **numbers}, {"model": "L", **ways[1], **numbers}]},
+        "h200-sizes-late": {
+            **setup,
+            "rows": [{"model": name, **way, "error": "late"} for name in "LX" for way in ways[2:]],
+        },
+        "h200-sizes-small": {**setup, "rows": [{"model": "B", **way, **numbers} for way in ways]},
+        "h200-other": {"what": "step"},
+    }
+    (tmp_path / "bench.json").write_text(json.dumps(benches))
+    cell = "7.3 (7.0) GiB, 42 ms"
+    assert results_page.sizes("tasso").splitlines()[2:] == [
+        f"| B | {cell} | {cell} | {cell} | {cell} |",
+        f"| L | {cell} | {cell} | not measured | not measured |",
+    ]
+    assert results_page.sizes("tasso-both") == growth_page.NOT_RUN

@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tasso.config.paths import HF
 from tasso.decoding.views import Preprocess
@@ -76,6 +78,9 @@ def adopt(model: Any, tokenizer: Any, processor: Any) -> Parts:
     name = type(model).__name__
     if (kind := model.config.model_type) not in SUPPORTED:
         raise ModelError(f"model: {name} is {kind!r}; supported are {', '.join(SUPPORTED)}")
+    for what, part, attribute in (("tokenizer", tokenizer, "get_vocab"), ("image processor", processor, "image_mean")):
+        if not hasattr(part, attribute):
+            raise ModelError(f"model: {name} needs the {what} of transformers, not {type(part).__name__}")
     architecture = _architecture(model.config, name)
     return _parts(model, HFTokenizer(tokenizer, architecture["text_cfg"]), processor, architecture, name)
 
@@ -171,7 +176,8 @@ def _read_config(folder: Path) -> Any:
     kind = values.get("model_type")
     if kind not in SUPPORTED:
         raise ModelError(f"model: {folder / 'config.json'}: model_type {kind!r}; supported are {', '.join(SUPPORTED)}")
-    return getattr(transformers, f"{SUPPORTED[kind]}Config").from_dict(values)
+    with without_bars():  # SigLIP's own defaults are worth a warning to transformers
+        return getattr(transformers, f"{SUPPORTED[kind]}Config").from_dict(values)
 
 
 @contextlib.contextmanager
@@ -287,13 +293,21 @@ class HFTokenizer(open_clip.tokenizer.HFTokenizer):  # type: ignore[misc]
 class Pooled(nn.Module):
     """A tower of transformers as a function of one tensor: its pooled output, (N, D)."""
 
-    def __init__(self, tower: nn.Module) -> None:
+    def __init__(self, tower: Any) -> None:
         super().__init__()
-        self.tower = tower
+        self.tower, self.grad_checkpointing = tower, False
 
     def forward(self, inputs: Tensor) -> Tensor:
         pooled: Tensor = self.tower(inputs).pooler_output
         return pooled
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """As open_clip's towers. transformers' own way works in training mode only, which no text tower is in."""
+        self.grad_checkpointing = enable
+        for layer in self.tower.encoder.layers:
+            vars(layer).pop("forward", None)
+            if enable:
+                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 class SiglipTowers(nn.Module):
@@ -314,6 +328,11 @@ class SiglipTowers(nn.Module):
         """Embeddings (N, D) of token ids (N, L)."""
         features: Tensor = self.text(tokens)
         return F.normalize(features, dim=-1) if normalize else features
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Of both towers, as open_clip's models."""
+        self.visual.set_grad_checkpointing(enable)
+        self.text.set_grad_checkpointing(enable)
 
     def to_transformers(self) -> Any:
         """transformers' model with these weights."""

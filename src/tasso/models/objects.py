@@ -67,11 +67,16 @@ def _open_clip_parts(model: Any, tokenizer: Any, preprocess: Any) -> hf.Parts:
     encode: Any = getattr(model, "encode_text", None)
     if not callable(encode) or not isinstance(scale, Tensor):
         raise ModelError(f"model: {kind} has no `encode_text` or no tensor `logit_scale`")
+    if not callable(tokenizer):
+        raise ModelError(f"model: its tokenizer is {type(tokenizer).__name__}, which cannot be called")
     tokens = tokenizer(["a"])
     if not isinstance(tokens, Tensor) or tokens.ndim != 2:
         raise ModelError(f"model: its tokenizer returns {type(tokens).__name__}, not token ids (texts, context length)")
-    with torch.no_grad():
-        width = int(encode(tokens.to(scale.device)).shape[-1])
+    try:
+        with torch.no_grad():
+            width = int(encode(tokens.to(scale.device)).shape[-1])
+    except (RuntimeError, IndexError, TypeError) as error:  # ids that the text tower does not have, or too many of them
+        raise ModelError(f"model: {kind} cannot encode what its tokenizer returns: {hf.first_line(error)}") from None
     bias = {"init_logit_bias": -10} if getattr(model, "logit_bias", None) is not None else {}
     # Its sizes are not known; what needs them (export for open_clip and transformers) refuses.
     architecture = {"embed_dim": width, **bias, "vision_cfg": {}, "text_cfg": {}}

@@ -9,19 +9,23 @@ from typing import Any
 
 import pandas as pd
 
+from tasso.config import RunConfig, options_of
 from tasso.evaluation.metrics import step_accuracies
 from tasso.files import parse_json, read_yaml
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
+from tasso.training.identity import portable
 
 RESULTS_NAME = "results.json"
 CONFIG_NAME = "config.yaml"
 RESULTS_VERSION = 1
-# Options of a run that change its numbers and stand in no label.
+# Options of a run that change its numbers and need not stand in its label.
 TRAINING = (
-    "steps", "step_rule", "lr", "weight_decay", "batch_size", "reference_batch_size", "optimizer", "warmup",
-    "reference_images", "test_per_class",  # now a condition of the benchmark, but not of earlier versions
+    *(key for key in options_of(RunConfig, scope="optimisation") if key != "seed"),
+    "precision", "teacher_precision", "optimizer_precision",
+    "reference", "reference_images", "reference_seed", "reference_texts",
+    "test_per_class",  # now a condition of the benchmark, but not of earlier versions
 )  # fmt: skip
 _QUANTILES = 5  # minimum, quartiles and median, maximum
 
@@ -52,16 +56,22 @@ def name_options_apart(frame: pd.DataFrame) -> pd.DataFrame:
         configs = {run: Path(run) / CONFIG_NAME for run in runs}
         if len(configs) == 1 or not all(file.is_file() for file in configs.values()):
             continue
-        options = {run: read_yaml(file) for run, file in configs.items()}
-        differing = [key for key in TRAINING if len({repr(found.get(key)) for found in options.values()}) > 1]
+        options = {run: _training_options(file) for run, file in configs.items()}
+        differing = [key for key in TRAINING if len({repr(found[key]) for found in options.values()}) > 1]
         for run, found in options.items() if differing else ():
-            values = {key: "by default" if found.get(key) is None else found[key] for key in differing}
+            values = {key: "by default" if found[key] is None else found[key] for key in differing}
             renamed[run] = ", ".join(f"{key} {value}" for key, value in values.items())
     labels = [
         f"{label} ({renamed[run]})" if run in renamed else label
         for label, run in zip(frame["label"], frame["run"], strict=True)
     ]
     return frame.assign(label=pd.Series(labels, index=frame.index, dtype=object)) if renamed else frame
+
+
+def _training_options(file: Path) -> dict[str, Any]:
+    """Those of a run, without paths of this machine; options that are newer than the run have their defaults."""
+    options = {**RunConfig().to_dict(), **read_yaml(file)}
+    return portable({key: options[key] for key in TRAINING})
 
 
 def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import logging
 import re
 from pathlib import Path
 
-from tasso.config.paths import LOCAL, SCHEMES
+from tasso.config.paths import HF, LOCAL, SCHEMES
 from tasso.errors import ConfigError, RunError
 from tasso.models.clip import Clip
 from tasso.models.export import Source
@@ -45,7 +45,9 @@ def open_model(name: str) -> tuple[Clip, str]:
     if (path / "results.json").is_file():
         return _described(open_source(path))
     if path.is_dir():
-        hint = f"; for an open_clip folder write {LOCAL}{name}" if (path / "open_clip_config.json").is_file() else ""
+        schemes = {"open_clip_config.json": LOCAL, "config.json": HF}
+        found = [scheme for file, scheme in schemes.items() if (path / file).is_file()]
+        hint = f"; for a model's folder write {found[0]}{name}" if found else ""
         raise RunError(f"merge: {name} is a folder without results.json, so not a run folder{hint}")
     has_scheme = name.startswith(SCHEMES)
     model, _, pretrained = (name, "", "") if has_scheme else name.partition(":")

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task, TaskSequence
 from tasso.data.task import Array
+from tasso.models.clip import Clip
 from tasso.models.loading import random_clip
 from tasso.training.learner import Learner
 from tasso.training.resolve import resolve
@@ -62,11 +64,17 @@ def random_learner(options: dict[str, Any], *, classes: int, images: int, test: 
     return bench_learner(options, sequence)
 
 
+@lru_cache(maxsize=1)
+def _random_clip(model: str) -> Clip:
+    """The last model that was asked for: random weights of a large one take up to a minute, a copy a second."""
+    return random_clip(model)
+
+
 def bench_learner(options: dict[str, Any], sequence: Callable[[int], TaskSequence]) -> Learner:
     """A learner with a random model; `sequence` creates its tasks, given the input size of the model."""
     temporary = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
     config, method = resolve(from_dict({"out": str(temporary / "run"), **options}, "bench"))
-    clip = random_clip(config.model)
+    clip = _random_clip(config.model).copy()
     folder = RunFolder(config.out)
     folder.checkpoints.mkdir(parents=True)
     learner = Learner(config, method, folder, sequence(clip.preprocess.size), clip)

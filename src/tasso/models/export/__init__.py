@@ -39,7 +39,7 @@ FORMATS = {
     "open_clip": Format(
         "open_clip", 'open_clip.create_model_and_transforms("local-dir:FOLDER")', to_open_clip
     ),
-    "hf": Format("Hugging Face transformers", 'transformers.CLIPModel.from_pretrained("FOLDER")', to_transformers),
+    "hf": Format("Hugging Face transformers", 'transformers.AutoModel.from_pretrained("FOLDER")', to_transformers),
     "torchscript": Format("TorchScript", 'torch.jit.load("FOLDER/image_encoder.pt")', to_torchscript),
     "onnx": Format("ONNX", 'onnxruntime.InferenceSession("FOLDER/image_encoder.onnx")', to_onnx),
 }  # fmt: skip

@@ -47,7 +47,7 @@ def to_onnx(clip: Clip, temporary: Path, folder: Path) -> str:
         raise ModelError("export: --to onnx needs onnx and onnxscript: pip install 'tasso[onnx]'") from None
     for name, (encoder, example, argument) in encoders(clip).items():
         weights = sum(p.numel() * p.element_size() for p in encoder.parameters())
-        with warnings.catch_warnings(), _quiet("torch.onnx"), torch.no_grad():
+        with warnings.catch_warnings(), _quiet("torch.onnx", "onnxscript"), torch.no_grad():
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 encoder, (example,), str(temporary / f"{name}.onnx"), dynamo=True, verbose=False,
@@ -61,12 +61,13 @@ def to_onnx(clip: Clip, temporary: Path, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Silence a library's logger."""
-    log = logging.getLogger(name)
-    level = log.level
-    log.setLevel(logging.ERROR)
+def _quiet(*names: str) -> Iterator[None]:
+    """Silence libraries' loggers."""
+    levels = {log: log.level for log in map(logging.getLogger, names)}
+    for log in levels:
+        log.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        log.setLevel(level)
+        for log, level in levels.items():
+            log.setLevel(level)
