@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from tasso.experiments.sweep.devices import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
 from tasso.experiments.sweep.mps import mps
 from tasso.experiments.sweep.run_jobs import Execution, check, is_finished, log_file, run_jobs
-from tasso.experiments.sweep.work import Outcome, Work, perform, shared_by
+from tasso.experiments.sweep.work import Outcome, Work, perform, place_for_images
 from tasso.models.loading import CONFIG_NAME, NANO
 from tasso.training.evaluator import evaluate
 from tasso.training.learner import learn
@@ -648,11 +649,12 @@ def test_runs_of_a_sweep_decode_an_image_once_and_end_with_the_same_bits(
     left = together / f".images-{platform.node()}" / "of-a-killed-sweep.u8"
     left.parent.mkdir(parents=True)
     left.touch()
-    with shared_by([work_of(job, together) for job in jobs], together) as works:
+    with place_for_images(together) as place:
+        works = [replace(work_of(job, together), shared=str(place)) for job in jobs]
         assert not left.exists()
         for work in works:
             assert perform(work).status == "finished"
-        [place] = together.glob(".images-*")
+        assert list(together.glob(".images-*")) == [place]
     assert len(reads) < each + 10, "of the second run only the first image of each set"
     assert not place.exists()
     same_results(jobs, alone, together)

@@ -187,9 +187,8 @@ class Clip:
         """
         each = [*map(self._tokens, texts)]
         one_length = len({len(ids) for ids in each}) == 1  # else the tokenizer pads to the longest text of a call
-        return without_padding(self.model, torch.stack(each) if one_length else self.tokenizer(list(texts))).to(
-            self.device
-        )
+        tokens = torch.stack(each) if one_length else self.tokenizer(list(texts))
+        return without_padding(self.model, tokens).to(self.device)
 
     def encode_tokens(self, tokens: Tensor) -> Tensor:
         """Unit embeddings, (N, D), of token ids (N, L), with gradient and in the model's precision: for training."""
