@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import select
 import shutil
 import signal
 import subprocess
@@ -707,6 +708,29 @@ def test_mps_is_started_for_runs_that_share_a_gpu_and_stopped_after_them(
     assert mps_calls.read_text().split("\n") == ["start all", "quit", ""]
     assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
     assert not pipes.exists()
+
+
+KILLED = """
+import os, signal
+from tasso.experiments.sweep import mps
+mps.PROBE = ""
+with mps.mps(["cuda:0", "cuda:0"]):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_mps_of_a_killed_sweep_is_stopped(mps_calls: Path) -> None:
+    mps_calls.unlink()
+    os.mkfifo(mps_calls)
+    reader = os.open(mps_calls, os.O_RDWR)  # also a writer, so that there is no end between two others
+    try:
+        assert subprocess.run([sys.executable, "-c", KILLED], check=False).returncode == -signal.SIGKILL
+        told = b""
+        while told.count(b"\n") < 2 and select.select([reader], [], [], 30)[0]:
+            told += os.read(reader, 100)
+    finally:
+        os.close(reader)
+    assert told.decode() == "start all\nquit\n"
 
 
 @pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "cuda:1"], ["cpu", "cpu"], ["cuda:0"] * 49])
