@@ -18,7 +18,9 @@ from method_runs import BEYOND_THE_PAPER
 from short_demo import short_demo
 from tasso.cli import demo
 from tasso.data import atlas
+from tasso.data.images import shared
 from tasso.data.images.transforms import normalise
+from tasso.errors import TassoError
 from tasso.experiments.plans import all_jobs
 from tasso.methods import METHODS
 from tasso.models.clip import Clip
@@ -78,6 +80,7 @@ def finished_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_demo_table_is_complete(finished_demo: tuple[Path, str]) -> None:
     out, printed = finished_demo
+    assert sorted(path.name for path in out.iterdir()) == ["finetune", "report.html", "tasso", "tasso-both"]
     for word in ("Zero-shot", "fine-tuning", "TASSO", "MTIL", "MCIL", "After 2 tasks", str(out / "report.html")):
         assert word in printed
     for method in ("finetune", "tasso"):
@@ -95,6 +98,17 @@ def test_demo_methods_get_the_same_chances(tmp_path: Path) -> None:
     assert sorted(job.options["method"]["name"] for job in jobs) == sorted(set(METHODS) - BEYOND_THE_PAPER)
     differ = {key for job in jobs for key in job.options if job.options[key] != jobs[0].options.get(key)}
     assert differ == {"method", "lr"}
+
+
+def test_demo_runs_share_their_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[Path | None] = []
+    monkeypatch.setattr(demo, "learn", lambda config: places.append(shared._folder))
+    with pytest.raises(TassoError):  # nothing has been learned
+        demo.run_demo(tmp_path, 1, {})
+    assert len(places) == len(demo.METHODS_SHOWN)
+    [place] = set(places)
+    assert place is not None
+    assert place.parent == tmp_path
 
 
 def test_demo_page_is_complete(finished_demo: tuple[Path, str]) -> None:

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import platform
+import select
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from tasso.experiments.sweep.devices import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
 from tasso.experiments.sweep.mps import mps
 from tasso.experiments.sweep.run_jobs import Execution, check, is_finished, log_file, run_jobs
-from tasso.experiments.sweep.work import Outcome, Work, perform, shared_by
+from tasso.experiments.sweep.work import Outcome, Work, perform, place_for_images
 from tasso.models.loading import CONFIG_NAME, NANO
 from tasso.training.evaluator import evaluate
 from tasso.training.learner import learn
@@ -648,11 +650,12 @@ def test_runs_of_a_sweep_decode_an_image_once_and_end_with_the_same_bits(
     left = together / f".images-{platform.node()}" / "of-a-killed-sweep.u8"
     left.parent.mkdir(parents=True)
     left.touch()
-    with shared_by([work_of(job, together) for job in jobs], together) as works:
+    with place_for_images(together) as place:
+        works = [replace(work_of(job, together), shared=str(place)) for job in jobs]
         assert not left.exists()
         for work in works:
             assert perform(work).status == "finished"
-        [place] = together.glob(".images-*")
+        assert list(together.glob(".images-*")) == [place]
     assert len(reads) < each + 10, "of the second run only the first image of each set"
     assert not place.exists()
     same_results(jobs, alone, together)
@@ -705,6 +708,29 @@ def test_mps_is_started_for_runs_that_share_a_gpu_and_stopped_after_them(
     assert mps_calls.read_text().split("\n") == ["start all", "quit", ""]
     assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
     assert not pipes.exists()
+
+
+KILLED = """
+import os, signal
+from tasso.experiments.sweep import mps
+mps.PROBE = ""
+with mps.mps(["cuda:0", "cuda:0"]):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_mps_of_a_killed_sweep_is_stopped(mps_calls: Path) -> None:
+    mps_calls.unlink()
+    os.mkfifo(mps_calls)
+    reader = os.open(mps_calls, os.O_RDWR)  # also a writer, so that there is no end between two others
+    try:
+        assert subprocess.run([sys.executable, "-c", KILLED], check=False).returncode == -signal.SIGKILL
+        told = b""
+        while told.count(b"\n") < 2 and select.select([reader], [], [], 30)[0]:
+            told += os.read(reader, 100)
+    finally:
+        os.close(reader)
+    assert told.decode() == "start all\nquit\n"
 
 
 @pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "cuda:1"], ["cpu", "cpu"], ["cuda:0"] * 49])

@@ -100,25 +100,30 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 # -- through the command line, in processes of their own -----------------------------------------------------------
 
 
-def tasso(words: list[str], site: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def python(words: list[str], site: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "tasso", *words]
+    command = [sys.executable, *words]
     return subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
 
 
+def tasso(words: list[str], site: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return python(["-m", "tasso", *words], site, folder)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["shrink", "shrink_plugin.methods:Shrink"])
-def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], tmp_path: Path, name: str) -> None:
-    site = install(tmp_path / "site", {"shrink": "shrink_plugin.methods:Shrink"} if name == "shrink" else {})
-    options = {**quick, "method": {"name": name}, "steps": 6, "save_every": 2}
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    (tmp_path / "run.yaml").write_text(json.dumps(options))
-    run = ["run", "--config", "run.yaml", "--method.weight", "0.5", "--out"]
-    ended = tasso([*run, str(whole)], site, tmp_path)
+def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], tmp_path: Path) -> None:
+    """By its name, killed in the second task and resumed, and by a reference to its class, left alone."""
+    names = {"run": "shrink", "whole": "shrink_plugin.methods:Shrink"}
+    site = install(tmp_path / "site", {"shrink": names["whole"]})
+    out, whole = (tmp_path / folder for folder in names)
+    for folder, name in names.items():
+        options = {**quick, "method": {"name": name}, "steps": 6, "save_every": 2, "out": str(tmp_path / folder)}
+        (tmp_path / f"{folder}.yaml").write_text(json.dumps(options))
+    run = ["run", "--method.weight", "0.5", "--config"]
+    ended = tasso([*run, "whole.yaml"], site, tmp_path)
     assert ended.returncode == 0, ended.stderr
-    # The same run, killed in the second task, and resumed by the same command.
     dying = tmp_path / "dying.py"
     dying.write_text(
         "import os, signal, sys\n"
@@ -132,33 +137,31 @@ def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], t
         "from tasso.cli import main\n"
         "main(sys.argv[1:])\n"
     )
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path}
-    died = subprocess.run(
-        [sys.executable, str(dying), *run, str(out)], cwd=tmp_path, env=environment, capture_output=True, check=False
-    )
+    died = python([str(dying), *run, "run.yaml"], site, tmp_path)
     assert died.returncode == -9
     assert (out / "state.safetensors").exists()
-    ended = tasso([*run, str(out)], site, tmp_path)
+    ended = tasso([*run, "run.yaml"], site, tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "resuming eurosat at step 2" in ended.stderr + ended.stdout
     for file in ("checkpoints/01-dtd.safetensors", "checkpoints/02-eurosat.safetensors"):
         assert tensors(out / file) == tensors(whole / file), "the same bits"
     assert tensors(out / file)["method/steps"] == [12], "its state lasts over tasks and processes"
-    results = json.loads((out / "results.json").read_text())
-    assert (results["method"], results["label"]) == (name, "shrunk fine-tuning (weight 0.5)")
-    again = tasso(["eval", str(out), "--device", "cpu"], site, tmp_path)
-    assert again.returncode == 0, again.stderr
-    report = tasso(["report", str(out)], site, tmp_path)
+    for folder, name in names.items():
+        results = json.loads((tmp_path / folder / "results.json").read_text())
+        assert (results["method"], results["label"]) == (name, "shrunk fine-tuning (weight 0.5)")
+        again = tasso(["eval", folder, "--device", "cpu"], site, tmp_path)
+        assert again.returncode == 0, again.stderr
+        # Without the package the run says what it needs.
+        gone = tasso(["eval", folder, "--device", "cpu"], tmp_path, tmp_path)
+        assert gone.returncode == 2
+        assert "config.yaml: method: " in gone.stderr
+        assert name in gone.stderr
+    report = tasso(["report", *names], site, tmp_path)
     assert report.returncode == 0, report.stderr
     assert "shrunk fine-tuning" in report.stdout
     listed = tasso(["methods", "--json"], site, tmp_path)
-    assert ("shrink" in json.loads(listed.stdout)) == (name == "shrink")
-    # Without the package the run says what it needs.
-    gone = tasso(["eval", str(out), "--device", "cpu"], tmp_path, tmp_path)
-    assert gone.returncode == 2
-    assert "config.yaml: method: " in gone.stderr
-    assert name in gone.stderr
+    assert "shrink" in json.loads(listed.stdout)
+    assert names["whole"] not in json.loads(listed.stdout)
 
 
 def tensors(file: Path) -> dict[str, Any]:

@@ -91,6 +91,25 @@ def test_encoding_texts_leaves_every_module_in_its_mode(tiny_clip: Clip, trainin
     assert {name: module.training for name, module in model.named_modules()} == before
 
 
+def test_each_text_is_tokenised_once(tiny_clip: Clip) -> None:
+    calls: list[str] = []
+
+    def tokenizer(texts: list[str], length: int | None = None) -> torch.Tensor:
+        calls.extend(texts)
+        tokens: torch.Tensor = tiny_clip.tokenizer(texts)
+        return tokens[:, : length or tokens.shape[1]]
+
+    def clip(tokenizer: Any) -> Clip:
+        return Clip(tiny_clip.model, tokenizer, tiny_clip.preprocess, tiny_clip.spec, tiny_clip.architecture)
+
+    ours = clip(tokenizer)
+    for texts in (NAMES, ("a bus", *NAMES[::-1]), NAMES):
+        assert torch.equal(ours.tokenise(texts), tiny_clip.tokenise(texts))
+    assert calls == [*NAMES, "a bus"]
+    to_the_longest = clip(lambda texts: tokenizer(texts, int(tiny_clip.tokenizer(texts).argmax(-1).max()) + 1))
+    assert torch.equal(to_the_longest.tokenise(NAMES), tiny_clip.tokenise(NAMES))
+
+
 def test_checksum_of_weights(tiny_clip: Clip, tiny_model: str) -> None:
     assert tiny_clip.weights_checksum() == load_clip(tiny_model).weights_checksum()
     before = tiny_clip.weights_checksum()

@@ -16,11 +16,13 @@ from PIL import Image
 
 from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, atlas, task_order
+from tasso.data.images.shared import sharing
 from tasso.data.sequences import order
 from tasso.errors import RunError
 from tasso.experiments.paper import dry_run, make_setup, run_plans
 from tasso.experiments.plans import Plan, Setup, chosen
 from tasso.experiments.sweep.run_jobs import Execution, Summary
+from tasso.experiments.sweep.work import place_for_images
 from tasso.methods import METHODS
 from tasso.report import Gallery, Table, combined_table, metrics, read_runs, write_page
 from tasso.report.paper.evaluation import read_evaluation
@@ -76,9 +78,10 @@ def plan_demo(out: Path, seed: int, given: Options, *, full: bool) -> list[str]:
 def run_demo(out: Path, seed: int, given: Options) -> tuple[Table, str, Path]:
     """Run the demo (or what is left of it) and write its page; returns the table, what it means, and the page."""
     configs = [demo_config(name, out, seed, given) for name in METHODS_SHOWN]
-    for name, config in zip(METHODS_SHOWN, configs, strict=True):
-        log.info("learning with %s", METHODS[name].title)
-        learn(config)
+    with place_for_images(out) as place, sharing(place):
+        for name, config in zip(METHODS_SHOWN, configs, strict=True):
+            log.info("learning with %s", METHODS[name].title)
+            learn(config)
     runs = read_runs(config.out for config in configs)
     sentence = meaning(runs)
     images = gallery(runs["order"].iloc[0])

@@ -8,7 +8,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from tasso.models.towers import Linear, embed_images, embed_tokens, is_plain_vit
 from tasso.models.tuning import tuned
 
 TEXT_CHUNK = 512
-CACHED_CLASS_LISTS = 64  # a server answers requests for any class names
+CACHED_CLASS_LISTS, CACHED_TOKENS = 64, 2**15  # bounds, since a server answers requests for any class names
 OUTSIDE_TOWERS = ("logit_scale", "logit_bias", "text_decoder.")  # the last writes CoCa's captions
 
 Forward = Callable[[nn.Module, Tensor, Linear], Tensor]
@@ -74,6 +74,7 @@ class Clip:
         self.attached: Callable[[], nn.Module | None] = lambda: None
         self._class_embeddings: OrderedDict[tuple[tuple[str, ...], tuple[str, ...]], Tensor] = OrderedDict()
         self._cached_version: tuple[object, ...] = ()
+        self._tokens = lru_cache(CACHED_TOKENS)(lambda text: tokenizer([text])[0])  # (context length,) of a text
 
     @property
     def device(self) -> torch.device:
@@ -191,8 +192,14 @@ class Clip:
             found += [child for child in module._modules.values() if child is not None and child is not visual]
 
     def tokenise(self, texts: Sequence[str]) -> Tensor:
-        """Token ids of N texts, (N, L), on the model's device; padding behind the longest text is cut off."""
-        return without_padding(self.model, self.tokenizer(list(texts))).to(self.device)
+        """Token ids of N texts, (N, L), on the model's device; padding behind the longest text is cut off.
+
+        Texts that come again, as class names and anchors do in every task, are not tokenised again.
+        """
+        each = [*map(self._tokens, texts)]
+        one_length = len({len(ids) for ids in each}) == 1  # else the tokenizer pads to the longest text of a call
+        tokens = torch.stack(each) if one_length else self.tokenizer(list(texts))
+        return without_padding(self.model, tokens).to(self.device)
 
     def encode_tokens(self, tokens: Tensor) -> Tensor:
         """Unit embeddings, (N, D), of token ids (N, L), with gradient and in the model's precision: for training."""

@@ -16,7 +16,9 @@ from pathlib import Path
 log = logging.getLogger("tasso")
 
 CONTROL = "nvidia-cuda-mps-control"
-SECONDS = 60.0  # for an answer
+SECONDS = 60  # for an answer
+# Reads until nobody can write any more, then stops the daemon and removes its folders.
+STOP = f'cat; echo quit | timeout {SECONDS} "$0"; rm -rf "$1"'
 CLIENTS = 48  # per GPU, at most; one more process could not use it
 # Makes a context on the first GPU, as every process that uses it does.
 PROBE = """
@@ -32,7 +34,8 @@ assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 def mps(devices: Sequence[str]) -> Iterator[None]:
     """MPS for the processes started meanwhile, if several of them share a GPU, but not too many, and it can be started.
 
-    One that somebody else has started is used and left alone. Our own has its own folders and is stopped at the end.
+    One that somebody else has started is used and left alone. Our own has its own folders and is stopped at the end,
+    also if this process is killed.
 
     Args:
         devices: one per process.
@@ -41,12 +44,13 @@ def mps(devices: Sequence[str]) -> Iterator[None]:
     if not 1 < most <= CLIENTS or not shutil.which(CONTROL) or _control("get_server_list", os.environ):
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="tasso-mps-", ignore_cleanup_errors=True) as folder:
-        environment = {f"CUDA_MPS_{name}_DIRECTORY": str(Path(folder) / name.lower()) for name in ("PIPE", "LOG")}
-        for path in environment.values():
-            Path(path).mkdir()
-        before = {name: os.environ.get(name) for name in environment}
-        own = {**os.environ, **environment}
+    folder = tempfile.mkdtemp(prefix="tasso-mps-")
+    environment = {f"CUDA_MPS_{name}_DIRECTORY": str(Path(folder) / name.lower()) for name in ("PIPE", "LOG")}
+    for path in environment.values():
+        Path(path).mkdir()
+    before = {name: os.environ.get(name) for name in environment}
+    own = {**os.environ, **environment}
+    with _stopped_at_the_end(folder, own):
         try:
             if _started(own):
                 log.info("started CUDA's MPS, which is stopped when the runs have ended")
@@ -57,7 +61,20 @@ def mps(devices: Sequence[str]) -> Iterator[None]:
                 os.environ.pop(name, None)
                 if value is not None:
                     os.environ[name] = value
-            _control("quit", own)
+
+
+@contextlib.contextmanager
+def _stopped_at_the_end(folder: str, environment: Mapping[str, str]) -> Iterator[None]:
+    """A process of its own stops the daemon and removes its folder: when this block or this process ends, their pipe is
+    closed."""
+    waiting = subprocess.Popen(
+        ["sh", "-c", STOP, CONTROL, folder], env=environment, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        waiting.communicate()
 
 
 def _started(environment: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tasso.data import task_order
@@ -16,7 +16,7 @@ from tasso.experiments.sweep.execution import Execution as Execution
 from tasso.experiments.sweep.jobs import Job, distinct
 from tasso.experiments.sweep.local import run_local
 from tasso.experiments.sweep.mps import mps
-from tasso.experiments.sweep.work import Outcome, Work, shared_by
+from tasso.experiments.sweep.work import Outcome, Work, place_for_images
 from tasso.progress import progress
 from tasso.training.run_folder import RunFolder
 from tasso.training.stopping import stop_signals
@@ -147,8 +147,9 @@ def _run_on_engine(
         devices = devices_for(jobs, execution.at_once, execution.gpus, execution.device)[: 1 if timed else len(jobs)]
         log.info("%d at a time on %s", len(devices), ", ".join(dict.fromkeys(devices)))
         works = [_work(job, folder, execution, runs_at_once=len(devices)) for job in jobs]
-        with mps(devices), shared_by(works, folder) as sharing:
-            run_local(works if timed else sharing, devices, stop, report, fresh=timed)
+        with mps(devices), place_for_images(folder) as place:
+            sharing = works if timed else [replace(work, shared=str(place)) for work in works]
+            run_local(sharing, devices, stop, report, fresh=timed)
 
 
 def _work(job: Job, folder: Path, execution: Execution, runs_at_once: int | None = None) -> Work:

@@ -11,8 +11,8 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,12 +41,12 @@ class Work:
 
 
 @contextlib.contextmanager
-def shared_by(works: Sequence[Work], folder: Path) -> Iterator[list[Work]]:
-    """These works with a place below `folder` where they share decoded images. It is removed when they have ended."""
+def place_for_images(folder: Path) -> Iterator[Path]:
+    """A place below `folder` where runs share decoded images. It is removed when they have ended."""
     place = folder / f".images-{platform.node()}"  # other machines may see this folder, too
-    shutil.rmtree(place, ignore_errors=True)  # of a killed sweep, perhaps with another Pillow
+    shutil.rmtree(place, ignore_errors=True)  # of a killed process, perhaps with another Pillow
     try:
-        yield [replace(work, shared=str(place)) for work in works]
+        yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

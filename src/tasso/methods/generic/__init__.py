@@ -20,12 +20,16 @@ def names() -> tuple[str, ...]:
 def captions() -> tuple[str, ...]:
     """The written captions, and as many composed ones as there are to be, the same on every machine."""
     rng = np.random.default_rng(0)
+
+    def one_of(texts: tuple[str, ...]) -> str:
+        return texts[rng.integers(len(texts))]  # as `rng.choice`, which makes an array of all of them each time
+
     words = {"name": names(), "attribute": _lines("attributes"), "place": _lines("places")}
     composed = dict.fromkeys(_lines("captions"))
     target = len(composed) + COMPOSED
     while len(composed) < target:
-        pattern = rng.choice(_lines("patterns"))
-        text = re.sub(r"\{(\w+)\}", lambda found: str(rng.choice(words[found[1]])), pattern)
+        pattern = one_of(_lines("patterns"))
+        text = re.sub(r"\{(\w+)\}", lambda found: one_of(words[found[1]]), pattern)
         composed[re.sub(r"\ba (?=[aeiou])", "an ", text)] = None
     return tuple(composed)
 
