@@ -242,11 +242,11 @@ def test_bad_models_are_named(tmp_path: Path, tiny_model: str, tiny_name: str) -
         load_clip("ViT-B-32", str(tmp_path / "absent.pt"))
     with pytest.raises(ModelError, match="has its own weights"):
         load_clip(tiny_model, "openai")
-    with pytest.raises(ModelError, match="not an open_clip config"):
+    with pytest.raises(ModelError, match=r"no such file: .*open_clip_config\.json$"):
         load_clip(f"local-dir:{tmp_path}")
     wrong = tmp_path / "wrong.safetensors"
     save_file({"a": torch.zeros(1)}, wrong)
-    with pytest.raises(ModelError, match=r"wrong\.safetensors does not fit tiny"):
+    with pytest.raises(ModelError, match=r"wrong\.safetensors does not fit tiny\S*: it has no tensor '[\w.]+'$"):
         load_clip(tiny_name, str(wrong))
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"xxxx")

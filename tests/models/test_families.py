@@ -286,6 +286,18 @@ def test_what_cannot_be_downloaded_is_said(model: str, tmp_path: Path, monkeypat
         load_clip(model)
     with pytest.raises(ModelError, match=r"timm/ViT-B-16-SigLIP is neither .* tokenizer of ViT-B-16-SigLIP \(webli\)"):
         load_clip("ViT-B-16-SigLIP", "webli")
+    with pytest.raises(ModelError, match=r"roberta-base is neither .* downloaded .* the tokenizer of roberta-ViT-B-32"):
+        load_clip("roberta-ViT-B-32", "laion2b_s12b_b32k")
+
+
+def test_the_right_way_to_name_a_folder_or_file_is_said(families: dict[str, str]) -> None:
+    clip, rn50 = families["hf-clip"].removeprefix("hf:"), families["rn50"].removeprefix("local-dir:")
+    with pytest.raises(ModelError, match=f"It is a folder of transformers: hf:{clip}"):
+        load_clip(f"local-dir:{clip}")
+    with pytest.raises(ModelError, match=f"It is a folder of open_clip: local-dir:{rn50}"):
+        load_clip(f"hf:{rn50}")
+    with pytest.raises(ModelError, match="a checkpoint of transformers; give its folder: --model hf:FOLDER"):
+        load_clip("RN50", f"{clip}/model.safetensors")
 
 
 def test_a_folder_is_absolute_in_a_run_and_may_move(

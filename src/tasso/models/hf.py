@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tasso.config.paths import HF
+from tasso.config.paths import HF, LOCAL
 from tasso.decoding.views import Preprocess
 from tasso.errors import ModelError
 
@@ -35,6 +35,7 @@ FILES = {
     "tokenizer": ("tokenizer.json", "merges.txt", "spiece.model", "tokenizer.model"),
     "preprocessing": ("preprocessor_config.json", "processor_config.json"),
 }
+OPEN_CLIP_CONFIG = "open_clip_config.json"
 ACTIVATIONS = {"quick_gelu": None, "gelu": {}, "gelu_pytorch_tanh": {"approximate": "tanh"}}
 
 
@@ -51,8 +52,8 @@ class Parts:
 def load(place: str) -> Parts:
     """A checkpoint, from a folder or from the hub (OWNER/NAME)."""
     folder = folder_of(place, FILES)
-    _check_files(folder)
     config = _read_config(folder)
+    _check_files(folder)
     transformers, kind = import_transformers(), SUPPORTED[config.model_type]
     processor = getattr(transformers, f"{kind}ImageProcessor").from_pretrained(folder, local_files_only=True)
     architecture = _architecture(config, place)
@@ -62,14 +63,10 @@ def load(place: str) -> Parts:
             folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, weights_only=True,
             ignore_mismatched_sizes=True,
         )  # fmt: skip
-    faults = {
-        "missing_keys": "it has no tensor",
-        "unexpected_keys": "it has a tensor of another model,",
-        "mismatched_keys": "of another shape is",
-    }
-    for key, what in faults.items():  # transformers would go on with random weights
-        if names := sorted(name if isinstance(name, str) else name[0] for name in found[key]):
-            raise ModelError(f"model: {HF}{place} does not fit its config.json: {what} {names[0]!r}")
+    shapes = [name for name, *_ in found["mismatched_keys"]]  # transformers would go on with random weights
+    check_fit(
+        found["missing_keys"], found["unexpected_keys"], shapes, f"model: {HF}{place} does not fit its config.json"
+    )
     return _parts(model, tokenizer, processor, architecture, place)
 
 
@@ -122,7 +119,7 @@ def folder_of(place: str, files: Mapping[str, Sequence[str]]) -> Path:
     folder = Path(place).expanduser()
     if folder.is_dir():
         return folder
-    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
+    if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", place):  # early ones have no owner, such as roberta-base
         raise ModelError(f"model: no such folder: {place}")
     from huggingface_hub import snapshot_download
 
@@ -163,6 +160,18 @@ def missing_files(folder: Path, files: Mapping[str, Sequence[str]]) -> str:
     return ""
 
 
+def check_fit(missing: Collection[str], unexpected: Collection[str], shapes: Collection[str], said: str) -> None:
+    """Raise a ModelError that names a tensor which weights lack, have beside the model's, or have in another shape."""
+    faults = {
+        "it has no tensor": missing,
+        "it has a tensor of another model,": unexpected,
+        "of another shape is": shapes,
+    }
+    for what, names in faults.items():
+        for name in sorted(names):
+            raise ModelError(f"{said}: {what} {name!r}")
+
+
 def first_line(error: Exception) -> str:
     """What an error says, without the rest."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -170,7 +179,8 @@ def first_line(error: Exception) -> str:
 
 def _read_config(folder: Path) -> Any:
     if missing := missing_files(folder, {"config": FILES["config"]}):
-        raise ModelError(f"model: {folder} has no {missing}")
+        hint = f". It is a folder of open_clip: {LOCAL}{folder}" if (folder / OPEN_CLIP_CONFIG).is_file() else ""
+        raise ModelError(f"model: {folder} has no {missing}{hint}")
     transformers = import_transformers()
     values, _ = transformers.PreTrainedConfig.get_config_dict(folder, local_files_only=True)
     kind = values.get("model_type")

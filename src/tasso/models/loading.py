@@ -24,7 +24,7 @@ from tasso.models.clip import Clip, ModelSpec, check_finite
 log = logging.getLogger("tasso")
 
 NANO = Path(__file__).parent / "nano"
-CONFIG_NAME = "open_clip_config.json"
+CONFIG_NAME = hf.OPEN_CLIP_CONFIG
 HUB_FILES = {"config": (CONFIG_NAME,), "weights": ("open_clip_*.safetensors", "open_clip_*.bin")}
 SIGLIP_PROMPT = "This is a photo of {}."
 
@@ -153,6 +153,9 @@ def _tokenizer(name: str, config: dict[str, Any], spec: ModelSpec, vocabulary: P
 
 def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG_NAME
+    if not file.is_file():
+        hint = f". It is a folder of transformers: {HF}{folder}" if (folder / "config.json").is_file() else ""
+        raise ModelError(f"model: no such file: {file}{hint}")
     try:
         config: dict[str, Any] = parse_json(file.read_text(encoding="utf-8"))["model_cfg"]
         if not isinstance(config["text_cfg"], dict) or not isinstance(config["embed_dim"], int):
@@ -185,11 +188,12 @@ def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -
     tokenizer = _tokenizer(name, config, spec)
     with _loading(spec):
         model = open_clip.create_model(name, pretrained_text=False)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
-        raise ModelError(f"pretrained: {path} does not fit {name}: {reason}") from None
+    own = model.state_dict()
+    shapes = {key for key, tensor in state.items() if key in own and tensor.shape != own[key].shape}
+    found = model.load_state_dict({key: tensor for key, tensor in state.items() if key not in shapes}, strict=False)
+    theirs = " (a checkpoint of transformers; give its folder: --model hf:FOLDER)" if _of_transformers(state) else ""
+    missing = set(found.missing_keys) - shapes
+    hf.check_fit(missing, found.unexpected_keys, shapes, f"pretrained: {path} does not fit {name}{theirs}")
     return _wrap(model, tokenizer, spec, config)
 
 
@@ -225,6 +229,10 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
     if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
         raise ModelError(f"pretrained: {path} does not hold a state dict (names and tensors)")
     return _clean(loaded), None
+
+
+def _of_transformers(state: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith("vision_model.") for name in state)
 
 
 def _clean(state: dict[str, Tensor]) -> dict[str, Tensor]:
