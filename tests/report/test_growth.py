@@ -100,7 +100,8 @@ def test_measures_are_the_metrics_where_every_step_was_evaluated(evaluation: Eva
 def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> None:
     tables = growth_tables([*GROWTH.values()], evaluation)
     assert list(tables) == ["growth", *(plan.name for plan in SHORT)], "plans without runs are left out"
-    *ranked, gift = tables["growth"].rows
+    start, *ranked, gift = tables["growth"].rows
+    assert [cell.text for cell in start.cells] == ["Zero-shot", "20.00", "20.00", "20.00", "–"]
     assert [row.cells[0].main for row in ranked][:2] == ["LwF", "iCaRL"]
     assert ranked[-1].cells[0].main == "TASSO, both towers"
     assert [row.cells[-1].main for row in ranked] == ["1.0", "2.0", "3.0", "4.0", "5.0", "6.0", "7.0"]

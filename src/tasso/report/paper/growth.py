@@ -69,6 +69,11 @@ def measures(frame: pd.DataFrame) -> pd.DataFrame:
     return run_table(frame)[["label", "seed"]].join(pd.DataFrame.from_dict(found, orient="index"))
 
 
+def _zero_shot(frame: pd.DataFrame) -> pd.Series[float]:
+    """Accuracy of the pretrained model over the classes of each step that was evaluated."""
+    return step_accuracies(frame).dropna()[STEPS[1]].groupby("step").agg(fmean)
+
+
 def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric, replays: Container[str]) -> list[Cell]:
     """Mean ± standard deviation of each method, the best and the second marked; those that replay are not ranked."""
     cells = {name: mean_cell(found[found["label"] == name][metric.key]) for name in names}
@@ -87,7 +92,7 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     """The methods on the benchmark of one plan."""
     frame = finished_runs(plan, evaluation)
     found, names = measures(frame), labels(frame)
-    before = step_accuracies(frame).dropna()[STEPS[1]].groupby("step").agg(fmean)
+    before = _zero_shot(frame)
     replays = _replays([plan], evaluation) & {*names}
     columns = [_column(found, names, metric, replays) for metric in MEASURES]
     rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
@@ -107,14 +112,16 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
 
 def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     """Which method for which growth: the average on each benchmark, and the mean of the ranks that follow from it."""
-    by_plan = {plan.name: measures(finished_runs(plan, evaluation)) for plan in plans}
+    frames = {plan.name: finished_runs(plan, evaluation) for plan in plans}
+    by_plan = {plan: measures(frame) for plan, frame in frames.items()}
     means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in by_plan.items()})
     replays = _replays(plans, evaluation) & {*means.index}
     ranks = means.drop(index=[*replays]).rank(ascending=False).mean(axis=1, skipna=False).sort_values(kind="stable")
     names = [*map(str, ranks.index), *sorted(replays)]
     columns = [_column(found, names, AVERAGE, replays) for found in by_plan.values()]
     columns.append([Cell(None if pd.isna(ranks.get(name, np.nan)) else float(ranks[name]), digits=1) for name in names])
-    rows = [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
+    rows = [Row((Cell(ZERO_SHOT), *(Cell(fmean(_zero_shot(frame))) for frame in frames.values()), Cell(None)))]
+    rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
     heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
     notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(next(iter(by_plan.values())))]
     notes += [REPLAY] if replays else []
