@@ -196,6 +196,7 @@ def test_the_page_of_the_docs_is_made_from_what_is_kept(
     known = {name: make() for name, make in growth_page.tables().items()}
     assert "| Method | atlas-classes-8 ↑ | atlas-styles ↑ | atlas-50 ↑ | Mean rank ↓ |" in known["growth"]
     assert known["atlas-styles"].endswith("](growth-atlas-styles.svg)")
+    assert "".join(known.values()).count(REPLAY) == 1, "said once"
     assert known["atlas-classes-24"] == growth_page.NOT_RUN
     assert "| tasso | 0.0001 |\n| snd | 0.0003 |" in known["growth-rates"]
     growth_page.write_figures()
