@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from runs_on_disk import draw_coarsely
@@ -26,6 +28,7 @@ from tasso.report.paper.growth import (
     finished_runs,
     growth_figure,
     growth_tables,
+    mean_ranks,
     measures,
     write_growth,
 )
@@ -116,6 +119,15 @@ def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> Non
     assert "Evaluated after 10 of 50 tasks" in long.notes[-2]
     assert long.notes[-1] == "2 runs missing."
     assert all(cell.value is not None for row in long.rows[1:] for cell in row.cells)
+
+
+def test_the_mean_rank_is_over_kinds_of_growth() -> None:
+    means = pd.DataFrame(
+        {"classes-8": [3.0, 2, 1], "classes-12": [3.0, 2, 1], "styles": [1.0, 3, None]}, index=["a", "b", "c"]
+    )
+    ranks = mean_ranks(means, ["classes", "classes", "styles"])
+    assert ranks.drop("c").to_dict() == {"a": 1.5, "b": 1.5}, "1 and 2, 2 and 1"
+    assert math.isnan(ranks["c"])
 
 
 def test_plans_that_were_not_run_are_not_complete(evaluation: Evaluation) -> None:

@@ -110,26 +110,36 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     return Table(f"{plan.title}, on {comparison.title}", tuple(heads), tuple(rows), tuple(notes))
 
 
+def mean_ranks(means: pd.DataFrame, kinds: Sequence[str]) -> pd.Series[float]:
+    """Mean rank of each method (row) over the kinds of growth, best first; benchmarks (columns) of one kind count as
+    one. NaN for a method that lacks a benchmark."""
+    by_kind = means.rank(ascending=False).T.groupby(list(kinds), sort=False).agg(lambda ranks: ranks.mean(skipna=False))
+    return by_kind.mean(skipna=False).sort_values(kind="stable")
+
+
 def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     """Which method for which growth: the average on each benchmark, and the mean of the ranks that follow from it."""
     frames = {plan.name: finished_runs(plan, evaluation) for plan in plans}
     by_plan = {plan: measures(frame) for plan, frame in frames.items()}
     means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in by_plan.items()})
     replays = _replays(plans, evaluation) & {*means.index}
-    ranks = means.drop(index=[*replays]).rank(ascending=False).mean(axis=1, skipna=False).sort_values(kind="stable")
+    kinds = [plan.title.partition(":")[0] for plan in plans]
+    ranks = mean_ranks(means.drop(index=[*replays]), kinds)
     names = [*map(str, ranks.index), *sorted(replays)]
     columns = [_column(found, names, AVERAGE, replays) for found in by_plan.values()]
     columns.append([Cell(None if pd.isna(ranks.get(name, np.nan)) else float(ranks[name]), digits=1) for name in names])
     rows = [Row((Cell(ZERO_SHOT), *(Cell(fmean(_zero_shot(frame))) for frame in frames.values()), Cell(None)))]
     rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
     heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
-    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(next(iter(by_plan.values())))]
+    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(*by_plan.values())]
+    if len(set(kinds)) < len(kinds):
+        notes.append("The mean rank is over the kinds of growth: benchmarks of one kind count as one.")
     notes += [REPLAY] if replays else []
     return Table(f"Which method for which growth? ({evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
 
 
-def _notes(found: pd.DataFrame) -> list[str]:
-    counts = sorted(set(found.groupby("label").size()))
+def _notes(*found: pd.DataFrame) -> list[str]:
+    counts = sorted({count for one in found for count in one.groupby("label").size()})
     if counts == [1]:
         return ["One seed: differences smaller than the spread over seeds mean nothing."]
     return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]
