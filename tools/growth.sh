@@ -4,7 +4,7 @@
 #   tools/growth.sh [rates|runs|keep|all] [options of every run, such as --jobs 28 --eval-batch-size 1024]
 #
 # Rates: 81 runs, 37,800 steps. Runs: 135, 82,080 steps. What is finished is not repeated. Everything goes to $OUT
-# (default runs/growth); `keep` writes results/growth-*, from which tools/results_page.py --figures makes the page.
+# (default runs/growth); `keep` writes results/growth-* from what is finished, and the page with its tables and figures.
 # Where the best rate is at an end of those tried: tools/growth.sh rates --set lr=x0.1,x0.3,x1,x3 (27 runs more per x).
 set -euo pipefail
 
@@ -36,4 +36,5 @@ if wants keep; then
     python "$here/keep_results.py" "$out/$kind/runs" "$here/../results/growth-$kind.csv.gz"
     cp "$out/rates-$kind/tried.csv" "$here/../results/growth-$kind-rates.csv"
   done
+  python "$here/results_page.py" --figures
 fi

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -40,10 +41,13 @@ def evaluation() -> Evaluation | None:
 
 def tables() -> dict[str, Callable[[], str]]:
     """What can stand between the markers of the page: a table over all kinds of growth, those of each with a figure,
-    and the rates."""
+    and the rates. A note stands under the first table that has it."""
     made: dict[str, str] = {}
     if found := evaluation():
-        made = {name: to_markdown(table) for name, table in growth_tables(PLANS, found).items()}
+        said: set[str] = set()
+        for name, table in growth_tables(PLANS, found).items():
+            made[name] = to_markdown(replace(table, notes=tuple(note for note in table.notes if note not in said)))
+            said.update(table.notes)
         for plan in with_runs(PLANS, found):
             figure = growth_figure(plan, found)
             made[plan.name] += f"\n![{figure.caption}]({figure.name}.svg)"

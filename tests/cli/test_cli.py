@@ -20,6 +20,7 @@ from tasso.cli.options import check_early
 from tasso.cli.run import gains, tell_load
 from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
+from tasso.evaluation.metrics import metrics
 from tasso.experiments.sweep import make_grid
 from tasso.methods import build_method
 from tasso.report import read_run
@@ -87,6 +88,12 @@ def test_gains_are_told_task_by_task(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(content))
     told = "zero-shot → now, accuracy (%), MTIL: pets 24.7 → 30.7, land 90.0 → 88.8; worse than zero-shot: land"
     assert gains(read_run(tmp_path)) == told
+    known = metrics([50, 50], [[60, 50], [55, 65]], images=[5, 5])
+    content["seen"] = {**content["mcil"], "metrics": known, "images": [5, 5], "zero_shot_steps": [50, 40]}
+    content["mcil"] |= {"zero_shot": [20.0, 80.0], "matrix": [[1, 2], [30.0, 85.0]]}
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    told = "zero-shot → now, accuracy (%), MCIL: pets 20.0 → 30.0, land 80.0 → 85.0"
+    assert gains(read_run(tmp_path)) == told, "all classes are learned in the end"
 
 
 def test_own_tasks_have_a_method_of_their_own(tmp_path: Path) -> None:

@@ -310,6 +310,27 @@ def test_prepare_downloads_through_torchvision(tmp_path: Path, monkeypatch: pyte
     assert "mnist: expected 10 classes, 60000 train" in str(wrong.problem)
 
 
+def test_prepare_finds_what_others_have_put_together(tmp_path: Path) -> None:
+    """Of benchmarks whose folders torchvision does not make: checked, or said where to get them."""
+    write_coop(tmp_path, "pets", ("abyssinian", "beagle"))
+    (tmp_path / COOP_SETS["dtd"].folder).mkdir()
+    options = Options(check_counts=False, download=False)
+    found = {outcome.name: outcome for outcome in prepare(["x-tail"], tmp_path, options)}
+    assert list(found) == ["MNIST" if name == "mnist" else f"x-tail:{name}" for name in BENCHMARKS["x-tail"].tasks]
+    assert (found["x-tail:pets"].problem, found["x-tail:pets"].counts) == (
+        None, {"classes": 2, "train": 2, "val": 2, "test": 2},
+    )  # fmt: skip
+    for name in ("aircraft", "dtd"):
+        assert "CoOp/blob/main/DATASETS.md" in str(found[f"x-tail:{name}"].problem)
+    (tmp_path / "oxford_pets/images/test-1.jpg").unlink()
+    (pets, *_) = [one for one in prepare(["x-tail"], tmp_path, options) if one.name == "x-tail:pets"]
+    assert "image missing" in str(pets.problem)
+    for name, where in {"cub-pilot": "LAMDA-PILOT", "tiny-imagenet-5": "tiny-imagenet-200.zip"}.items():
+        (outcome,) = prepare([name], tmp_path, options)
+        assert where in str(outcome.problem)
+    assert [one.name for one in prepare(["cifar100-10"], tmp_path, options)] == ["CIFAR100"]
+
+
 def test_data_check_reads_whole_data_sets_and_says_what_is_off(tmp_path: Path, tiny_model: str) -> None:
     mnist(tmp_path)
     config = from_dict({"benchmark": "x-tail", "sequence": "mnist", "data_root": str(tmp_path), "model": tiny_model})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from runs_on_disk import draw_coarsely
@@ -26,6 +28,7 @@ from tasso.report.paper.growth import (
     finished_runs,
     growth_figure,
     growth_tables,
+    mean_ranks,
     measures,
     write_growth,
 )
@@ -100,7 +103,8 @@ def test_measures_are_the_metrics_where_every_step_was_evaluated(evaluation: Eva
 def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> None:
     tables = growth_tables([*GROWTH.values()], evaluation)
     assert list(tables) == ["growth", *(plan.name for plan in SHORT)], "plans without runs are left out"
-    *ranked, gift = tables["growth"].rows
+    start, *ranked, gift = tables["growth"].rows
+    assert [cell.text for cell in start.cells] == ["Zero-shot", "20.00", "20.00", "20.00", "–"]
     assert [row.cells[0].main for row in ranked][:2] == ["LwF", "iCaRL"]
     assert ranked[-1].cells[0].main == "TASSO, both towers"
     assert [row.cells[-1].main for row in ranked] == ["1.0", "2.0", "3.0", "4.0", "5.0", "6.0", "7.0"]
@@ -115,6 +119,15 @@ def test_tables_rank_methods_and_leave_out_replay(evaluation: Evaluation) -> Non
     assert "Evaluated after 10 of 50 tasks" in long.notes[-2]
     assert long.notes[-1] == "2 runs missing."
     assert all(cell.value is not None for row in long.rows[1:] for cell in row.cells)
+
+
+def test_the_mean_rank_is_over_kinds_of_growth() -> None:
+    means = pd.DataFrame(
+        {"classes-8": [3.0, 2, 1], "classes-12": [3.0, 2, 1], "styles": [1.0, 3, None]}, index=["a", "b", "c"]
+    )
+    ranks = mean_ranks(means, ["classes", "classes", "styles"])
+    assert ranks.drop("c").to_dict() == {"a": 1.5, "b": 1.5}, "1 and 2, 2 and 1"
+    assert math.isnan(ranks["c"])
 
 
 def test_plans_that_were_not_run_are_not_complete(evaluation: Evaluation) -> None:
@@ -195,6 +208,7 @@ def test_the_page_of_the_docs_is_made_from_what_is_kept(
     known = {name: make() for name, make in growth_page.tables().items()}
     assert "| Method | atlas-classes-8 ↑ | atlas-styles ↑ | atlas-50 ↑ | Mean rank ↓ |" in known["growth"]
     assert known["atlas-styles"].endswith("](growth-atlas-styles.svg)")
+    assert "".join(known.values()).count(REPLAY) == 1, "said once"
     assert known["atlas-classes-24"] == growth_page.NOT_RUN
     assert "| tasso | 0.0001 |\n| snd | 0.0003 |" in known["growth-rates"]
     growth_page.write_figures()

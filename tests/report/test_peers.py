@@ -11,7 +11,7 @@ import pytest
 from run_results import results
 from tasso.cli.data_fingerprint import known_fingerprint
 from tasso.data import BENCHMARKS
-from tasso.report import read_runs, report_tables, to_latex, write_page
+from tasso.report import read_run, read_runs, report_tables, summary_table, to_latex, write_page
 from tasso.report.peers import WHOSE, _rows, peer_rows, zero_shot_of
 
 TASKS = list(BENCHMARKS["mtil-11"].tasks)
@@ -40,6 +40,19 @@ def test_checked_rows_are_those_of_the_authors_matrices() -> None:
     zero_shot = zero_shot_of("mtil-11", "ViT-B-16-quickgelu")
     assert zero_shot is not None
     assert list(zero_shot.tasks["zero_shot"].values()) == golden["zero_shot"]
+
+
+@pytest.mark.parametrize(("order", "printed"), [("I", [69.4, 65.3, 65.3]), ("II", [65.4, 65.3, 65.3])])
+def test_the_zero_shot_line_is_that_of_the_peers(order: str, printed: list[float], tmp_path: Path) -> None:
+    """The pretrained model's transfer, average and last, from its accuracy on each task."""
+    peer = zero_shot_of("mtil-11", "ViT-B-16-quickgelu")
+    assert peer is not None
+    tasks = list(BENCHMARKS["mtil-11"].sequences[order])
+    content = results(tasks=tasks, benchmark="mtil-11", sequence=order)
+    content["mtil"]["zero_shot"] = [peer.tasks["zero_shot"][task] for task in tasks]
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    line = summary_table(read_run(tmp_path), "mtil").rows[0].cells
+    assert [cell.value for cell in line[-3:]] == pytest.approx(printed, abs=0.051)
 
 
 def test_published_numbers_have_tables_of_their_own(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -209,8 +210,11 @@ def test_finished_run_is_not_repeated(quick: dict[str, Any], monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_evaluation_can_be_thinned(quick: dict[str, Any], tmp_path: Path) -> None:
+def test_evaluation_can_be_thinned(quick: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="tasso")
     every = learn(from_dict({**quick, "score_seen": True, "out": str(tmp_path / "every")}))
+    first, second = every["seen"]["matrix"][0]
+    assert f"after dtd, accuracy (%), Seen: dtd {first:.1f}, eurosat {second:.1f}" in caplog.text
     options = {**quick, "score_seen": True, "evaluate_every": 2}
     thinned = learn(from_dict(options))
     for setting in ("mtil", "mcil", "seen"):

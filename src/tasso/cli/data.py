@@ -16,10 +16,12 @@ def data_prepare(args: list[str]) -> None:
     """tasso data prepare NAME …"""
     from tasso.data.prepare import RECIPES
     from tasso.data.prepare.options import Names, Options
-    from tasso.data.prepare.prepare import IN_TORCHVISION, outcome_json, outcome_lines, plan, prepare
+    from tasso.data.prepare.prepare import GROUPS, IN_TORCHVISION, outcome_json, outcome_lines, plan, prepare
 
-    parser = Parser("tasso data prepare", "Get, unpack and annotate the paper's data sets, or those of mtil-11.")
-    text = f"all, or some of: {', '.join(RECIPES)}; or mtil-11, or some of: {', '.join(IN_TORCHVISION)}"
+    does = "Get, unpack and annotate the paper's data sets; download or find those of other benchmarks."
+    parser = Parser("tasso data prepare", does)
+    others = ", ".join([*list(GROUPS)[1:], *IN_TORCHVISION])
+    text = f"all, or some of: {', '.join(RECIPES)}; or some of: {others}"
     parser.argument("names", str, text, metavar="NAME", count="+")
     parser.option("--root", Path, "folder of all data sets; later --data-root", required=True)
     parser.option("--archives", Path, "look for archives here, too")

@@ -18,6 +18,8 @@ from tasso.progress import duration
 if TYPE_CHECKING:  # importing it takes half a second
     import pandas as pd
 
+    from tasso.report.frame import Setting
+
 log = logging.getLogger("tasso")
 
 BUSY = 2.0  # processes per core that want to run
@@ -94,14 +96,19 @@ def _print_run(folder: Path) -> None:
 
 
 def gains(run: pd.DataFrame) -> str:
-    """Accuracy of a run on each task before all tasks and at the end, and which tasks are worse than they were."""
-    from tasso.report.frame import accuracies
+    """Accuracy of a run on each task before all tasks and at the end, and which tasks are worse than they were.
 
-    steps = accuracies(run, "mtil")
+    Where the classes learned so far count, these are all of them in the end: MCIL.
+    """
+    from tasso.report.frame import SEEN, accuracies, settings_of
+
+    setting: Setting = "mcil" if SEEN in settings_of(run) else "mtil"
+    steps = accuracies(run, setting)
     pairs = list(zip(steps.columns, steps.iloc[0], steps.iloc[-1], strict=True))
     text = ", ".join(f"{name} {before:.1f} → {after:.1f}" for name, before, after in pairs)
     worse = ", ".join(name for name, before, after in pairs if after < before)
-    return f"zero-shot → now, accuracy (%), MTIL: {text}" + (f"; worse than zero-shot: {worse}" if worse else "")
+    named = f"zero-shot → now, accuracy (%), {setting.upper()}: {text}"
+    return named + (f"; worse than zero-shot: {worse}" if worse else "")
 
 
 def evaluate(args: list[str]) -> None:

@@ -26,6 +26,7 @@ from tasso.report.frame import (
     settings_of,
     step_accuracies,
     steps_in_words,
+    zero_shot,
     zero_shot_accuracy,
 )
 from tasso.report.reader import ReportError
@@ -240,9 +241,15 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
 
 
 def zero_shot_cells(frame: pd.DataFrame, setting: Setting, metrics: Sequence[Metric]) -> list[Cell]:
-    """What the pretrained model has of these metrics: its accuracy, and that over the classes of each step."""
-    steps = step_accuracies(frame)["steps_zero_shot"].groupby("step").agg(fmean) if setting == SEEN else []
-    known = {"accuracy": zero_shot_accuracy(frame, setting), **(incremental(list(steps)) if len(steps) else {})}
+    """What the pretrained model has of these metrics. As in the peers' tables, transfer, average and last are those of
+    a matrix with its row after every task; of Seen, whose classes grow, those over the classes of each step."""
+    accuracy, row = zero_shot_accuracy(frame, setting), list(zero_shot(frame, setting))
+    known: dict[str, float | None] = {"accuracy": accuracy, "last": accuracy}
+    if setting == SEEN:
+        steps = step_accuracies(frame)["steps_zero_shot"].groupby("step").agg(fmean)
+        known |= incremental(list(steps)) if len(steps) else {}
+    else:
+        known |= {"transfer": fmean(row[1:]) if len(row) > 1 else None, "average": accuracy}
     return [Cell(_or_none(known.get(metric.key))) for metric in metrics]
 
 

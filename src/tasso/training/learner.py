@@ -364,7 +364,9 @@ class Learner:
                 learned=learned if self.config.scores_seen else (),
                 merge_names=self.config.merges_names,
             )
-        measured = zip(self.sequence.names, rows.mtil, strict=True)
+        # In steps of classes, what counts is all classes learned so far; of its own step, an image has few.
+        setting, row = ("Seen", rows.seen[0]) if rows.seen else ("MTIL", rows.mtil)
+        measured = zip(self.sequence.names, row, strict=True)
         accuracies = ", ".join(f"{name} {value:.1f}" for name, value in measured if value is not None)
-        log.info("%s, accuracy (%%), MTIL: %s", when, accuracies)
+        log.info("%s, accuracy (%%), %s: %s", when, setting, accuracies)
         return rows

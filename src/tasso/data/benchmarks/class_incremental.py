@@ -36,6 +36,8 @@ TINY_ORDER = (
 )
 # fmt: on
 BAD = "a bad photo of a {}."
+PILOT_PAGE = "https://github.com/sun-hailong/LAMDA-PILOT"
+TINY_FILE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 SYNSET = re.compile(r"n\d{8}")
 
 
@@ -51,6 +53,10 @@ def class_folders(name: str) -> Callable[[Path], Task]:
 
     def load(root: Path) -> Task:
         folder = root / name
+        if not folder.is_dir():
+            raise DataError(
+                f"{folder} is missing: LAMDA-PILOT's folders train and test. Where to get them: {PILOT_PAGE}"
+            )
         names = folder / "names.txt"
         spec = {"name": name, "from": str(folder), **({"names": str(names)} if names.is_file() else {})}
         task = load_own(spec, RunConfig())
@@ -67,6 +73,8 @@ def class_folders(name: str) -> Callable[[Path], Task]:
 def tiny_imagenet(root: Path) -> Task:
     """tiny-imagenet-200 as it is unpacked: labels in the order of wnids.txt, names from words.txt, val for testing."""
     folder = root / "tiny-imagenet-200"
+    if not folder.is_dir():
+        raise DataError(f"{folder} is missing: unpack {TINY_FILE} in {root}")
     synsets = lines(folder / "wnids.txt")
     words = dict(line.split("\t", 1) for line in lines(folder / "words.txt") if "\t" in line)
     labels = {synset: label for label, synset in enumerate(synsets)}

@@ -159,11 +159,11 @@ class CoopSet:
 
     def load(self, root: Path) -> Task:
         folder, name = root / self.folder, self.data_set.name
-        if not self.split:
-            return official_aircraft(folder, name)
-        file = folder / self.split
+        file = folder / (self.split or "variants.txt")
         if not file.is_file():
             raise DataError(f"{file} is missing: CoOp's split of {name}. Its folders, and where to get it: {COOP_PAGE}")
+        if not self.split:
+            return official_aircraft(folder, name)
         names, items = parse_coop(file)
         if sorted(names) != list(range(len(names))):
             raise DataError(f"{file}: labels must be 0 … {len(names) - 1} without a gap")

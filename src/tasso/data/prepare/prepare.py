@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tasso.data.benchmarks.field import PEERS
+from tasso.data.annotated import check_files
+from tasso.data.benchmarks import Benchmark
+from tasso.data.benchmarks.class_incremental import CLASS_INCREMENTAL
+from tasso.data.benchmarks.field import FIELD, PEERS
 from tasso.data.prepare.annotations import annotate, check_annotations, counts, find_coop_split, has_own_annotations
 from tasso.data.prepare.archives import archive_folders, find, how_to_get
 from tasso.data.prepare.options import Options
@@ -20,7 +23,27 @@ from tasso.files import locked
 
 log = logging.getLogger("tasso")
 
+
+def _kind(benchmark: Benchmark, task: str) -> str:
+    """The class of torchvision that a task is read with; none: by a reader of our own."""
+    return PEERS[task].kind if benchmark.protocol == "ZSCL" or task in ("cifar100", "mnist") else ""
+
+
 IN_TORCHVISION = {peer.kind: peer for peer in PEERS.values()}
+# In the folders that others make of them: found and checked, or said where they are.
+GIVEN = {
+    f"{benchmark.name}:{task}": (benchmark, task)
+    for benchmark in (*FIELD, *CLASS_INCREMENTAL)
+    for task in benchmark.tasks
+    if not _kind(benchmark, task)
+}
+GROUPS = {
+    "all": [*RECIPES],
+    **{
+        one.name: [_kind(one, task) or f"{one.name}:{task}" for task in one.tasks]
+        for one in (*FIELD, *CLASS_INCREMENTAL)
+    },
+}
 DEAD = {
     "StanfordCars": "Its address is dead since 2023: github.com/pytorch/vision/issues/7545 says how to get it",
     "SUN397": "Its address is dead (github.com/pytorch/vision/issues/9348): unpack a copy of SUN397.tar.gz there",
@@ -40,12 +63,11 @@ class Outcome:
 
 def chosen(names: Sequence[str]) -> list[str]:
     """The data sets that these names select: the paper's, torchvision's by the names of its classes, or groups."""
-    groups = {"all": [*RECIPES], "mtil-11": [*IN_TORCHVISION]}
-    known = [*groups, *RECIPES, *IN_TORCHVISION]
+    known = [*GROUPS, *RECIPES, *IN_TORCHVISION]
     for name in names:
         if name not in known:
             raise ConfigError(f"data prepare: {no_such('data set', name, known)}")
-    return list(dict.fromkeys(one for name in names for one in groups.get(name, [name])))
+    return list(dict.fromkeys(one for name in names for one in GROUPS.get(name, [name])))
 
 
 def prepare(names: Sequence[str], root: Path, options: Options) -> list[Outcome]:
@@ -53,13 +75,18 @@ def prepare(names: Sequence[str], root: Path, options: Options) -> list[Outcome]
     outcomes = []
     for name in chosen(names):
         try:
-            one = RECIPES.get(name)
-            outcomes.append(prepare_one(one, root, options) if one else prepare_torchvision(name, root, options))
+            outcomes.append(_prepare(name, root, options))
         except TassoError as error:
             outcomes.append(Outcome(name, problem=str(error)))
         except OSError as error:
             outcomes.append(Outcome(name, problem=f"{error.filename or root}: {error.strerror or error}"))
     return outcomes
+
+
+def _prepare(name: str, root: Path, options: Options) -> Outcome:
+    if name in RECIPES:
+        return prepare_one(RECIPES[name], root, options)
+    return (find_given if name in GIVEN else prepare_torchvision)(name, root, options)
 
 
 def plan(names: Sequence[str], root: Path, options: Options) -> list[str]:
@@ -69,6 +96,8 @@ def plan(names: Sequence[str], root: Path, options: Options) -> list[str]:
     for name in names:
         if name in IN_TORCHVISION:
             lines.append(f"{name}: torchvision would download what is missing" + _remark(name))
+        elif name in GIVEN:
+            lines.append(f"{name}: must be there; it would be checked")
     for recipe in (RECIPES[name] for name in names if name in RECIPES):
         folder = root / recipe.name
         folders = archive_folders(folder, options.archives)
@@ -131,6 +160,16 @@ def prepare_torchvision(kind: str, root: Path, options: Options) -> Outcome:
     peer.data_set.checked(task, root, options.check_counts)
     found = {key: number for key, number in task.contents().items() if key != "checksum"}
     return Outcome(kind, (did,), "official" if peer.test else "drawn as ZSCL's code does", found)
+
+
+def find_given(name: str, root: Path, options: Options) -> Outcome:
+    """Check a data set in the folders that others make of it, or raise an error that says where to get it."""
+    benchmark, task_name = GIVEN[name]
+    task = benchmark.load_task(task_name, root, options.check_counts)
+    for images in (task.train, task.val, task.test):
+        check_files(images, name)
+    found = {key: number for key, number in task.contents().items() if key != "checksum"}
+    return Outcome(name, ("is there",), "as given", found)
 
 
 def _remark(kind: str) -> str:

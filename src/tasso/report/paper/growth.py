@@ -69,6 +69,11 @@ def measures(frame: pd.DataFrame) -> pd.DataFrame:
     return run_table(frame)[["label", "seed"]].join(pd.DataFrame.from_dict(found, orient="index"))
 
 
+def _zero_shot(frame: pd.DataFrame) -> pd.Series[float]:
+    """Accuracy of the pretrained model over the classes of each step that was evaluated."""
+    return step_accuracies(frame).dropna()[STEPS[1]].groupby("step").agg(fmean)
+
+
 def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric, replays: Container[str]) -> list[Cell]:
     """Mean ± standard deviation of each method, the best and the second marked; those that replay are not ranked."""
     cells = {name: mean_cell(found[found["label"] == name][metric.key]) for name in names}
@@ -87,7 +92,7 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     """The methods on the benchmark of one plan."""
     frame = finished_runs(plan, evaluation)
     found, names = measures(frame), labels(frame)
-    before = step_accuracies(frame).dropna()[STEPS[1]].groupby("step").agg(fmean)
+    before = _zero_shot(frame)
     replays = _replays([plan], evaluation) & {*names}
     columns = [_column(found, names, metric, replays) for metric in MEASURES]
     rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
@@ -105,24 +110,36 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     return Table(f"{plan.title}, on {comparison.title}", tuple(heads), tuple(rows), tuple(notes))
 
 
+def mean_ranks(means: pd.DataFrame, kinds: Sequence[str]) -> pd.Series[float]:
+    """Mean rank of each method (row) over the kinds of growth, best first; benchmarks (columns) of one kind count as
+    one. NaN for a method that lacks a benchmark."""
+    by_kind = means.rank(ascending=False).T.groupby(list(kinds), sort=False).agg(lambda ranks: ranks.mean(skipna=False))
+    return by_kind.mean(skipna=False).sort_values(kind="stable")
+
+
 def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     """Which method for which growth: the average on each benchmark, and the mean of the ranks that follow from it."""
-    by_plan = {plan.name: measures(finished_runs(plan, evaluation)) for plan in plans}
+    frames = {plan.name: finished_runs(plan, evaluation) for plan in plans}
+    by_plan = {plan: measures(frame) for plan, frame in frames.items()}
     means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in by_plan.items()})
     replays = _replays(plans, evaluation) & {*means.index}
-    ranks = means.drop(index=[*replays]).rank(ascending=False).mean(axis=1, skipna=False).sort_values(kind="stable")
+    kinds = [plan.title.partition(":")[0] for plan in plans]
+    ranks = mean_ranks(means.drop(index=[*replays]), kinds)
     names = [*map(str, ranks.index), *sorted(replays)]
     columns = [_column(found, names, AVERAGE, replays) for found in by_plan.values()]
     columns.append([Cell(None if pd.isna(ranks.get(name, np.nan)) else float(ranks[name]), digits=1) for name in names])
-    rows = [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
+    rows = [Row((Cell(ZERO_SHOT), *(Cell(fmean(_zero_shot(frame))) for frame in frames.values()), Cell(None)))]
+    rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
     heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
-    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(next(iter(by_plan.values())))]
+    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(*by_plan.values())]
+    if len(set(kinds)) < len(kinds):
+        notes.append("The mean rank is over the kinds of growth: benchmarks of one kind count as one.")
     notes += [REPLAY] if replays else []
     return Table(f"Which method for which growth? ({evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
 
 
-def _notes(found: pd.DataFrame) -> list[str]:
-    counts = sorted(set(found.groupby("label").size()))
+def _notes(*found: pd.DataFrame) -> list[str]:
+    counts = sorted({count for one in found for count in one.groupby("label").size()})
     if counts == [1]:
         return ["One seed: differences smaller than the spread over seeds mean nothing."]
     return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]

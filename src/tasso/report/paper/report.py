@@ -64,7 +64,8 @@ def write_evaluation(
         for name, table in named.items():
             write_text(out / "tables" / f"{name}.csv", to_csv(table))
             write_text(out / "tables" / f"{name}.tex", to_latex(table))
-    title = f"The paper's evaluation on {evaluation.where}"
+    what = "The paper's evaluation" if any(plan.shows for plan in plans) else "Beyond the paper: experiments"
+    title = f"{what} on {evaluation.where}"
     write_text(out / "verdict.json", verdict_json(found, evaluation))
     write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
     intro = introduction(evaluation)
