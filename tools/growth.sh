@@ -3,9 +3,9 @@
 #
 #   tools/growth.sh [rates|runs|keep|all] [options of every run, such as --jobs 28 --eval-batch-size 1024]
 #
-# Rates: 81 runs, 37,800 steps. Runs: 135, 82,080 steps. What is finished is not repeated. Everything goes to $OUT
+# Rates: 108 runs, 50,400 steps. Runs: 135, 82,080 steps. What is finished is not repeated. Everything goes to $OUT
 # (default runs/growth); `keep` writes results/growth-* from what is finished, and the page with its tables and figures.
-# Where the best rate is at an end of those tried: tools/growth.sh rates --set lr=x0.1,x0.3,x1,x3 (27 runs more per x).
+# Where the best rate is at an end of those tried: tools/growth.sh rates --set lr=x0.1,x0.3,x1,x3,x10 (27 runs more per x).
 set -euo pipefail
 
 stage=${1:-all}

@@ -56,20 +56,17 @@ def tables() -> dict[str, Callable[[], str]]:
 
 
 def rates() -> str:
-    """The rates with the best MCIL accuracy on validation images, by kind of growth."""
-    chosen = {}
-    for name, title in STUDIES.items():
-        if (file := RESULTS / f"{name}-rates.csv").is_file():
-            tried = pd.read_csv(file)
-            best = tried.loc[tried.groupby("method", sort=False)["mcil_accuracy"].idxmax()]
-            chosen[title] = best.set_index("method")["lr"]
-    if not chosen:
+    """The learning rates of the runs, chosen on validation images, by kind of growth."""
+    files = {title: RESULTS / f"{name}.csv.gz" for name, title in STUDIES.items()}
+    found = {title: read_evaluation(file).record.setup for title, file in files.items() if file.is_file()}
+    if not found:
         return NOT_RUN
+    methods = dict.fromkeys(row.method for row in PLANS[0].rows)
     rows = [
-        Row((Cell(str(method)), *(Cell(None if pd.isna(rate) else f"{rate:g}") for rate in line)))
-        for method, line in pd.DataFrame(chosen).iterrows()
+        Row((Cell(method), *(Cell(f"{float(setup.by_method[method]['lr']):g}") for setup in found.values())))
+        for method in methods
     ]
-    columns = (Column("Method", numeric=False), *map(Column, chosen))
+    columns = (Column("Method", numeric=False), *map(Column, found))
     return to_markdown(Table("Learning rates", columns, tuple(rows)))
 
 
