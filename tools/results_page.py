@@ -202,15 +202,6 @@ def trials(study: str) -> str:
     return markdown(["form", "runs", *(heading(*column) for column in COLUMNS)], lines)
 
 
-def anchors_paired() -> str:
-    """The same runs before and after a change of the anchors, as far as the later ones went."""
-    means = pd.read_csv(RESULTS / "anchors-paired.csv").groupby("setting").mean(numeric_only=True)
-    columns = ["learned_before", "learned_now", "unseen_before", "unseen_now"]
-    lines = [[setting.upper(), *(f"{means.loc[setting, column]:.2f}" for column in columns)] for setting in SETTINGS]
-    headings = ["learned tasks, before", "now", "tasks not yet learned, against zero-shot, before", "now"]
-    return markdown(["", *headings], lines)
-
-
 def sizes(method: str) -> str:
     """Peak memory (and what a run announces) and time of a step, by model and what saves memory."""
     ways = {
@@ -287,7 +278,10 @@ RATES = (
     "validation-rates-8-tasks",
 )  # fmt: skip
 # Studies of trials.csv
-TRIALS = ("forms", "forms-after", "forms-before", "open-directions", "references", "own-splits", "lora-rates")
+TRIALS = (
+    "forms", "forms-after", "forms-before", "anchors", "open-directions", "references", "own-splits", "lora-rates",
+    "lora", "fp8",
+)  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 
 
@@ -305,7 +299,6 @@ def tables() -> dict[str, Callable[[], str]]:
         "main-validated-leads": leads,
         "own-folders": own_folders,
         "own-folders-test": own_folders_test,
-        "anchors-paired": anchors_paired,
         "sizes": lambda: sizes("tasso"),
         "sizes-both": lambda: sizes("tasso-both"),
         "nano-zips": lambda: zero_shot("zips"),

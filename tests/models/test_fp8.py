@@ -40,6 +40,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         return emulated(a, b, a_scales, b_scales, **more)
 
     monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    monkeypatch.setattr(fp8, "LEAST_ROWS", 1)
     return seen
 
 
@@ -94,6 +95,14 @@ def test_weights_that_a_gpu_cannot_take_are_multiplied_as_ever(
     assert products == []
 
 
+def test_few_rows_are_multiplied_as_ever(products: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp8, "LEAST_ROWS", 6)
+    weight = torch.randn(16, 16)
+    for rows in (5, 6):
+        fp8.linear(torch.randn(1, rows, 16), weight)
+    assert products == [(6, 16, 16)]
+
+
 def test_blocks_of_both_towers_and_teachers(tiny_clip: Clip, products: list[tuple[int, ...]]) -> None:
     """Four products per block, one more in the last block of images, where few tokens have a query."""
     pixels, tokens = torch.randn(4, 3, 16, 16), tiny_clip.tokenise(["a photo of a cat"])
@@ -115,6 +124,7 @@ def test_a_tower_is_compiled_as_a_whole(tiny_clip: Clip, monkeypatch: pytest.Mon
     if not cpu_has_bfloat16():
         pytest.skip("bfloat16 products fail on this CPU")
     monkeypatch.setattr(torch, "_scaled_mm", emulated)
+    monkeypatch.setattr(fp8, "LEAST_ROWS", 1)
     tower, pixels = tiny_clip.visual.requires_grad_(True), torch.randn(4, 3, 16, 16)
     found = []
     for run in (embed_images, torch.compile(embed_images, backend="aot_eager", dynamic=False, fullgraph=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -214,13 +215,14 @@ def test_fp8_steps_are_near_those_of_bfloat16(on_gpu: dict[str, Any]) -> None:
     options = {**on_gpu, "model": "nano", "method": {"name": "tasso", "rank": 72}, "batch_size": 8}
     learn_first_task(options)
     curves = []
-    for precision, recorded in (("bfloat16", True), ("fp8", False), ("fp8", True)):
-        training = learner_for(options, precision=precision, cuda_graphs=recorded).begin(1)
+    ways = (("bfloat16", True, "off"), ("fp8", False, "off"), ("fp8", True, "off"), ("fp8", True, "on"))
+    for precision, recorded, compiled in ways:
+        training = learner_for(options, precision=precision, cuda_graphs=recorded, compile=compiled).begin(1)
         curves.append(losses(training, 6))
         training.close()
     assert curves[1] == curves[2]
-    for name in ("ce", "subspace"):
-        assert curves[1][0][name] == pytest.approx(curves[0][0][name], rel=0.05)
+    for name, curve in product(("ce", "subspace"), curves[1:]):
+        assert curve[0][name] == pytest.approx(curves[0][0][name], rel=0.05)
 
 
 def test_bfloat16_learns_what_float32_learns(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 FP8 = torch.float8_e4m3fn
 LARGEST = torch.finfo(FP8).max
 MULTIPLE = 16  # of both sides of a weight, for the GPU's products
+LEAST_ROWS = 256  # there is nothing to gain from fewer, and PyTorch 2.11 cannot compile a product of 64
 CAPABILITY = (8, 9)
 TINY = 1e-30  # rows of zeros have a scale, too
 
@@ -29,9 +30,9 @@ def has_fp8(device: torch.device) -> bool:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """As `F.linear` of x (…, in) with a weight (out, in), in bfloat16 with products in fp8.
 
-    Weights whose sides are no multiples of 16 are multiplied by `F.linear`.
+    Few rows, and weights whose sides are no multiples of 16, are multiplied by `F.linear`.
     """
-    if weight.shape[0] % MULTIPLE or weight.shape[1] % MULTIPLE:
+    if weight.shape[0] % MULTIPLE or weight.shape[1] % MULTIPLE or x.numel() < LEAST_ROWS * x.shape[-1]:
         return F.linear(x, weight, bias)
     rows, weight = x.reshape(-1, x.shape[-1]).bfloat16(), weight.bfloat16()  # as a teacher's weights are kept
     y: Tensor = _Linear.apply(rows, weight, None if bias is None else bias.bfloat16())
