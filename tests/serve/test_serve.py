@@ -116,6 +116,13 @@ def test_bad_requests_get_a_message(url: str, query: str, body: bytes, status: i
     assert (found, message in response["error"]) == (status, True), response
 
 
+def test_a_form_is_told_what_to_send(url: str) -> None:
+    body = b'--x\r\ncontent-disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + png() + b"\r\n--x--\r\n"
+    status, response = request(f"{url}classify", body, **{"content-type": "multipart/form-data; boundary=x"})
+    assert status == 400
+    assert "the body must be the image file itself, not a form: curl --data-binary @IMAGE" in response["error"]
+
+
 def test_a_small_file_of_a_huge_image_is_not_decoded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasso.serve.app.MAX_PIXELS", 24 * 24 - 1)
     status, response = request(f"{url}classify", png())

@@ -121,6 +121,8 @@ def _parse_query(query: QueryParams, models: Models) -> tuple[Candidates, int]:
 
 async def _read_body(request: Request, max_bytes: int) -> bytes:
     """The upload, in memory. Reading stops at the limit, whatever content-length says."""
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        raise ConfigError("the body must be the image file itself, not a form: curl --data-binary @IMAGE, not -F")
     content_length = request.headers.get("content-length", "0")
     chunks, size = [], int(content_length) if content_length.isdecimal() else 0
     if size <= max_bytes:
