@@ -293,7 +293,8 @@ def test_speeds_in_the_documents_are_those_measured() -> None:
             f"| {step['seconds_to_first_step']:.1f} s |",
             f"| {100 * images['share_of_device_rate']:.1f} % of the rate above |",
             f"| {evaluation['images_per_second']:,.0f} images/s ({eager['images_per_second']:,.0f} not compiled) |",
-            f"| {time_and_memory(both)}; TASSO in that session {time_and_memory(one)}: {slower:.2f} and {more:.2f} times",
+            f"| {time_and_memory(both)}; TASSO in that session {time_and_memory(one)}: "
+            f"{slower:.2f} and {more:.2f} times",
             f"| {minutes:.1f} min |",
             f"| {images['packed_against_exact']:.1f} |",
             f"| {nano['seconds_ms']:.1f} ms, {nano['times_faster_than_eager']:.1f} times faster |",

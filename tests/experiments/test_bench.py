@@ -206,6 +206,9 @@ def test_budget_rules(tmp_path: Path) -> None:
     assert compare([result], [most])[1] == ["step: share_of_matmul is 0.5, must be at most 0.4"]
     for other in ({"cuda": True}, {"what": "eval"}, {"model": "ViT-B-16"}, {"method": {"name": "snd"}}):
         assert compare([{**result, **other}], [rule]) == (0, [])
+    evaluation = {"what": "eval", "cuda": False, "model": "nano", "times_faster_than_eager": 1.2}
+    faster = Rule("eval", "cpu", "nano", None, "times_faster_than_eager", at_least=1.4)
+    assert compare([evaluation], [rule, faster])[1] == ["eval: times_faster_than_eager is 1.2, must be at least 1.4"]
     assert not any(rule.value.endswith(("_ms", "seconds", "minutes")) for rule in read_budget(SHIPPED)), "no times"
     (tmp_path / "budget.json").write_text('{"rules": [{"what": "step", "speed": 1}]}')
     with pytest.raises(ConfigError, match=r"budget\.json is not a budget file"):

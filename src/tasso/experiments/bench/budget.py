@@ -20,13 +20,14 @@ class Rule:
     Attributes:
         what: the bench.
         on: cuda or cpu.
+        method: None for benches that have none.
         value: key of the result.
     """
 
     what: str
     on: str
     model: str
-    method: str
+    method: str | None
     value: str
     at_least: float | None = None
     at_most: float | None = None
@@ -35,7 +36,8 @@ class Rule:
         """True if the result is of this bench, device, model and method, and has the value."""
         kind = "cuda" if result["cuda"] else "cpu"
         model = str(result["model"]).removesuffix(" (random weights)")
-        same = (self.what, self.on, self.model, self.method) == (result["what"], kind, model, result["method"]["name"])
+        method = result["method"]["name"] if "method" in result else None
+        same = (self.what, self.on, self.model, self.method) == (result["what"], kind, model, method)
         return same and self.value in result
 
     def violation(self, result: Mapping[str, Any]) -> str | None:
