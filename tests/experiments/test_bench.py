@@ -21,6 +21,7 @@ from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.step import count_tflop
 from tasso.experiments.bench.timing import time_calls
 from tasso.methods import METHODS
+from tasso.models.fp8 import FP8
 from tasso.training.learner import Learner
 
 SMALL = {"batch_size": 4, "reference_batch_size": 4, "device": "cpu"}
@@ -143,7 +144,8 @@ def test_sizes_has_rows_for_what_cannot_be_given(monkeypatch: pytest.MonkeyPatch
             bench_sizes({**options, key: value})
     chosen: list[dict[str, Any]] = []
     monkeypatch.setattr(sizes, "_measure", lambda options, *args: chosen.append(options) or {})
-    bench_sizes({**options, "lora_rank": 4})
+    monkeypatch.setattr(sizes, "choose_precision", lambda name, device: FP8)
+    assert bench_sizes({**options, "lora_rank": 4})["precision"] == "fp8"
     assert [from_dict(one).lora_settings for one in chosen] == 2 * [{}] + 2 * [{"lora_rank": 4}]
 
 

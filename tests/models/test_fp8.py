@@ -148,5 +148,6 @@ def test_fp8_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_fp8_is_refused_for_towers_that_would_ignore_it(tiny_clip: Clip) -> None:
     tiny_clip.visual.pool_type = "avg"  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match="precision: fp8 is for open_clip's own ViT"):
-        tiny_clip.to("cpu", fp8.FP8)
+    for option in ("precision", "teacher_precision"):
+        with pytest.raises(ConfigError, match=f"^{option}: fp8 is for open_clip's own ViT"):
+            tiny_clip.to("cpu", **{option: fp8.FP8})

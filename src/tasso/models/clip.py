@@ -100,12 +100,21 @@ class Clip:
         """D, the length of an embedding."""
         return int(self.encode_texts(["a"]).shape[-1])
 
-    def to(self, device: torch.device | str, precision: torch.dtype | None = None) -> Clip:
-        """Move the model to a device; optionally set the precision in which its towers run."""
-        if precision == fp8.FP8 and not is_plain_vit(self.visual):
-            raise ConfigError(f"precision: fp8 is for open_clip's own ViT; {self.spec} has another image tower")
+    def to(
+        self,
+        device: torch.device | str,
+        precision: torch.dtype | None = None,
+        teacher_precision: torch.dtype | None = None,
+    ) -> Clip:
+        """Move the model to a device; optionally set the precision in which its towers run, and that of teachers."""
+        for option, chosen in (("precision", precision), ("teacher_precision", teacher_precision)):
+            if chosen == fp8.FP8 and not is_plain_vit(self.visual):
+                raise ConfigError(
+                    f"{option}: fp8 is for open_clip's own ViT; {self.spec} has another image tower. Use auto"
+                )
         self.model.to(device)
         self.precision = precision or self.precision
+        self.teacher_precision = teacher_precision or self.teacher_precision
         return self
 
     def parameters_of(self, towers: str) -> dict[str, nn.Parameter]:

@@ -145,9 +145,8 @@ class Learner:
         self.weights = self.clip.weights_checksum()
         for earlier, path in recorded:
             check_weights(earlier, self.weights, self.clip.spec, path)
-        self.clip.to(self.device, choose_precision(config.precision, self.device))
-        if config.teacher_precision != "auto":
-            self.clip.teacher_precision = choose_precision(config.teacher_precision, self.device)
+        precision, theirs = choose_precision(config.precision, self.device), config.teacher_precision
+        self.clip.to(self.device, precision, None if theirs == "auto" else choose_precision(theirs, self.device))
         self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.clip.compiled_batch = config.eval_batch_size if config.compile == "on" else None

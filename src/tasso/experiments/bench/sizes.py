@@ -14,7 +14,7 @@ from tasso.errors import ConfigError, TassoError
 from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.step import IMAGES, begin_second_task, full_options
 from tasso.experiments.bench.timing import describe_machine, reset_peak_memory, time_calls
-from tasso.training.engine import choose_device, choose_precision, peak_memory_gib
+from tasso.training.engine import PRECISIONS, choose_device, choose_precision, peak_memory_gib
 from tasso.training.memory import GIB, memory_needed
 
 log = logging.getLogger("tasso")
@@ -55,7 +55,7 @@ def bench_sizes(
         "method": config.method,
         "batch": [config.batch_size, config.reference_batch_size],
         "classes": classes,
-        "precision": str(choose_precision(config.precision, device)).removeprefix("torch."),
+        "precision": PRECISIONS[choose_precision(config.precision, device)],
         "optimizer_precision": config.optimizer_precision,
         "lora_rank": config.lora_rank,
         "rows": [],
