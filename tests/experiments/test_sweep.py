@@ -26,6 +26,7 @@ from conftest import as_words
 from tasso.cli import main
 from tasso.config import RunConfig, from_dict, options_of
 from tasso.data.annotated import FolderSource
+from tasso.data.images.shared import place_for_images
 from tasso.errors import ConfigError, RunError
 from tasso.experiments.sweep import Grid, Job, make_grid, parse_for, parse_values, read_grid
 from tasso.experiments.sweep import mps as mps_module
@@ -33,7 +34,7 @@ from tasso.experiments.sweep.devices import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
 from tasso.experiments.sweep.mps import mps
 from tasso.experiments.sweep.run_jobs import Execution, check, is_finished, log_file, run_jobs
-from tasso.experiments.sweep.work import Outcome, Work, perform, place_for_images
+from tasso.experiments.sweep.work import Outcome, Work, perform
 from tasso.models.loading import CONFIG_NAME, NANO
 from tasso.training.evaluator import evaluate
 from tasso.training.learner import learn

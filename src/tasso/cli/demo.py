@@ -16,13 +16,12 @@ from PIL import Image
 
 from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, atlas, task_order
-from tasso.data.images.shared import sharing
+from tasso.data.images.shared import place_for_images, sharing
 from tasso.data.sequences import order
 from tasso.errors import RunError
 from tasso.experiments.paper import dry_run, make_setup, run_plans
 from tasso.experiments.plans import Plan, Setup, chosen
 from tasso.experiments.sweep.run_jobs import Execution, Summary
-from tasso.experiments.sweep.work import place_for_images
 from tasso.methods import METHODS
 from tasso.report import Gallery, Table, combined_table, metrics, read_runs, write_page
 from tasso.report.paper.evaluation import read_evaluation

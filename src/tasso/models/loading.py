@@ -191,7 +191,8 @@ def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -
     own = model.state_dict()
     shapes = {key for key, tensor in state.items() if key in own and tensor.shape != own[key].shape}
     found = model.load_state_dict({key: tensor for key, tensor in state.items() if key not in shapes}, strict=False)
-    theirs = " (a checkpoint of transformers; give its folder: --model hf:FOLDER)" if _of_transformers(state) else ""
+    of_transformers = any(key.startswith("vision_model.") for key in state)
+    theirs = " (a checkpoint of transformers; give its folder: --model hf:FOLDER)" if of_transformers else ""
     missing = set(found.missing_keys) - shapes
     hf.check_fit(missing, found.unexpected_keys, shapes, f"pretrained: {path} does not fit {name}{theirs}")
     return _wrap(model, tokenizer, spec, config)
@@ -229,10 +230,6 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
     if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
         raise ModelError(f"pretrained: {path} does not hold a state dict (names and tensors)")
     return _clean(loaded), None
-
-
-def _of_transformers(state: Mapping[str, Tensor]) -> bool:
-    return any(name.startswith("vision_model.") for name in state)
 
 
 def _clean(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -243,13 +243,14 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
 def zero_shot_cells(frame: pd.DataFrame, setting: Setting, metrics: Sequence[Metric]) -> list[Cell]:
     """What the pretrained model has of these metrics. As in the peers' tables, transfer, average and last are those of
     a matrix with its row after every task; of Seen, whose classes grow, those over the classes of each step."""
-    accuracy, row = zero_shot_accuracy(frame, setting), list(zero_shot(frame, setting))
+    accuracy = zero_shot_accuracy(frame, setting)
     known: dict[str, float | None] = {"accuracy": accuracy, "last": accuracy}
     if setting == SEEN:
         steps = step_accuracies(frame)["steps_zero_shot"].groupby("step").agg(fmean)
         known |= incremental(list(steps)) if len(steps) else {}
     else:
-        known |= {"transfer": fmean(row[1:]) if len(row) > 1 else None, "average": accuracy}
+        later = zero_shot(frame, setting)[1:]  # the first task has no step before it
+        known |= {"transfer": fmean(later) if len(later) else None, "average": accuracy}
     return [Cell(_or_none(known.get(metric.key))) for metric in metrics]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,17 @@ from tasso.files import locked
 SHARED_BYTES = 2**31  # larger sets are not shared
 
 _folder: Path | None = None  # where they are, in a process that shares images
+
+
+@contextlib.contextmanager
+def place_for_images(folder: Path) -> Iterator[Path]:
+    """A place below `folder` where runs share decoded images. It is removed when they have ended."""
+    place = folder / f".images-{platform.node()}"  # other machines may see this folder, too
+    shutil.rmtree(place, ignore_errors=True)  # of a killed process, perhaps with another Pillow
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextlib.contextmanager

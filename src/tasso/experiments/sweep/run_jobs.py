@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tasso.data import task_order
+from tasso.data.images.shared import place_for_images
 from tasso.errors import RunError
 from tasso.experiments.sweep.devices import devices_for
 from tasso.experiments.sweep.execution import Execution as Execution
 from tasso.experiments.sweep.jobs import Job, distinct
 from tasso.experiments.sweep.local import run_local
 from tasso.experiments.sweep.mps import mps
-from tasso.experiments.sweep.work import Outcome, Work, place_for_images
+from tasso.experiments.sweep.work import Outcome, Work
 from tasso.progress import progress
 from tasso.training.run_folder import RunFolder
 from tasso.training.stopping import stop_signals

@@ -6,8 +6,6 @@ import contextlib
 import gc
 import logging
 import os
-import platform
-import shutil
 import sys
 import time
 import traceback
@@ -38,17 +36,6 @@ class Work:
     threads: int | None = None
     # Where runs on this machine share decoded images; None: they do not.
     shared: str | None = None
-
-
-@contextlib.contextmanager
-def place_for_images(folder: Path) -> Iterator[Path]:
-    """A place below `folder` where runs share decoded images. It is removed when they have ended."""
-    place = folder / f".images-{platform.node()}"  # other machines may see this folder, too
-    shutil.rmtree(place, ignore_errors=True)  # of a killed process, perhaps with another Pillow
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @dataclass(frozen=True)
