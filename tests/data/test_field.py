@@ -323,7 +323,7 @@ def test_prepare_finds_what_others_have_put_together(tmp_path: Path) -> None:
     for name in ("aircraft", "dtd"):
         assert "CoOp/blob/main/DATASETS.md" in str(found[f"x-tail:{name}"].problem)
     (tmp_path / "oxford_pets/images/test-1.jpg").unlink()
-    (pets, *_) = [one for one in prepare(["x-tail"], tmp_path, options) if one.name == "x-tail:pets"]
+    (pets,) = prepare(["x-tail:pets"], tmp_path, options)
     assert "image missing" in str(pets.problem)
     for name, where in {"cub-pilot": "LAMDA-PILOT", "tiny-imagenet-5": "tiny-imagenet-200.zip"}.items():
         (outcome,) = prepare([name], tmp_path, options)

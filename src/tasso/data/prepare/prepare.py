@@ -11,7 +11,7 @@ from typing import Any
 from tasso.data.annotated import check_files
 from tasso.data.benchmarks import Benchmark
 from tasso.data.benchmarks.class_incremental import CLASS_INCREMENTAL
-from tasso.data.benchmarks.field import FIELD, PEERS
+from tasso.data.benchmarks.field import COOP_SETS, FIELD, PEERS
 from tasso.data.prepare.annotations import annotate, check_annotations, counts, find_coop_split, has_own_annotations
 from tasso.data.prepare.archives import archive_folders, find, how_to_get
 from tasso.data.prepare.options import Options
@@ -26,7 +26,8 @@ log = logging.getLogger("tasso")
 
 def _kind(benchmark: Benchmark, task: str) -> str:
     """The class of torchvision that a task is read with; none: by a reader of our own."""
-    return PEERS[task].kind if benchmark.protocol == "ZSCL" or task in ("cifar100", "mnist") else ""
+    through_torchvision = task in PEERS and (benchmark.protocol == "ZSCL" or task not in COOP_SETS)
+    return PEERS[task].kind if through_torchvision else ""
 
 
 IN_TORCHVISION = {peer.kind: peer for peer in PEERS.values()}
@@ -62,10 +63,11 @@ class Outcome:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The data sets that these names select: the paper's, torchvision's by the names of its classes, or groups."""
+    """The data sets that these names select: the paper's, torchvision's by the names of its classes, those that others
+    make as BENCHMARK:TASK, or groups."""
     known = [*GROUPS, *RECIPES, *IN_TORCHVISION]
     for name in names:
-        if name not in known:
+        if name not in (*known, *GIVEN):
             raise ConfigError(f"data prepare: {no_such('data set', name, known)}")
     return list(dict.fromkeys(one for name in names for one in GROUPS.get(name, [name])))
 
@@ -97,7 +99,7 @@ def plan(names: Sequence[str], root: Path, options: Options) -> list[str]:
         if name in IN_TORCHVISION:
             lines.append(f"{name}: torchvision would download what is missing" + _remark(name))
         elif name in GIVEN:
-            lines.append(f"{name}: must be there; it would be checked")
+            lines.append(f"{name}: would be checked; if it is missing, where to get it would be said")
     for recipe in (RECIPES[name] for name in names if name in RECIPES):
         folder = root / recipe.name
         folders = archive_folders(folder, options.archives)
