@@ -160,7 +160,7 @@ def missing_files(folder: Path, files: Mapping[str, Sequence[str]]) -> str:
     return ""
 
 
-def check_fit(missing: Collection[str], unexpected: Collection[str], shapes: Collection[str], said: str) -> None:
+def check_fit(missing: Collection[str], unexpected: Collection[str], shapes: Collection[str], where: str) -> None:
     """Raise a ModelError that names a tensor which weights lack, have beside the model's, or have in another shape."""
     faults = {
         "it has no tensor": missing,
@@ -169,7 +169,7 @@ def check_fit(missing: Collection[str], unexpected: Collection[str], shapes: Col
     }
     for what, names in faults.items():
         for name in sorted(names):
-            raise ModelError(f"{said}: {what} {name!r}")
+            raise ModelError(f"{where}: {what} {name!r}")
 
 
 def first_line(error: Exception) -> str:
