@@ -271,7 +271,7 @@ def test_bad_sweep_files_are_named(text: str, complaint: str, tmp_path: Path) ->
 
 
 def test_shipped_sweeps_are_understood() -> None:
-    for name, count in (("sweep-atlas", 12), ("sweep-growth-rates", 27)):
+    for name, count in (("sweep-atlas", 12), ("sweep-growth-rates", 36)):
         jobs = make_grid(read_grid(TESTS.parent / "examples" / f"{name}.yaml"), {}).jobs()
         check(jobs)
         assert len(jobs) == count
