@@ -29,7 +29,11 @@ class TassoBoth(TextAnchors, Tasso):
     The distances `kd_parallel`, `kd_perpendicular` and `kd_whole` are those of images and of anchors.
     """
 
-    gamma: float = option("weight γ of the distillation of anchor prompts; 0: no anchors (a first study)", 10.0, ge=0)
+    gamma: float = option(
+        "weight γ of the distillation of anchor prompts; 0: no anchors (chosen on validation images, with nano)",
+        10.0,
+        ge=0,
+    )
     text_lr_factor: float = option("the text tower's learning rate, as a multiple of the run's", 1.0, ge=0)
 
     title: ClassVar[str] = "TASSO, both towers"
