@@ -378,7 +378,8 @@ def _growth(benchmark: str, title: str, steps: int, **options: Any) -> Plan:
     )  # fmt: skip
 
 
-# Steps: every training image is seen two and a half times, however the classes are split.
+# Steps: every training image is seen two and a half times, however the classes are split. Titles begin with the kind of
+# growth, and the ranking counts the plans of one kind as one.
 GROWTH: dict[str, Plan] = {
     plan.name: plan
     for plan in (
