@@ -139,13 +139,6 @@ def with_both_towers(study: str) -> str:
     return best_in_bold({**main_rows(evaluation), label: row_means(evaluation, "both-towers", label)})
 
 
-def parts() -> str:
-    """What each part of TASSO on both towers contributes."""
-    evaluation = read_evaluation(study_file("both-parts"))
-    labels = [row.label for row in PLANS["both-parts"].rows]
-    return best_in_bold({label: row_means(evaluation, "both-parts", label) for label in labels})
-
-
 def leads() -> str:
     """How far TASSO on both towers is ahead in accuracy; a pair is a sequence, with the mean over its seeds."""
     evaluation = read_evaluation(study_file("main-validated"))
@@ -294,8 +287,6 @@ def tables() -> dict[str, Callable[[], str]]:
     found: dict[str, Callable[[], str]] = {
         "paper-reasons": reasons,
         "main-validated": partial(with_both_towers, "main-validated"),
-        "atlas-main": partial(with_both_towers, "atlas-main"),
-        "both-parts": parts,
         "main-validated-leads": leads,
         "own-folders": own_folders,
         "own-folders-test": own_folders_test,
