@@ -273,7 +273,7 @@ RATES = (
 # Studies of trials.csv
 TRIALS = (
     "forms", "forms-after", "forms-before", "anchors", "open-directions", "references", "own-splits", "lora-rates",
-    "lora", "fp8",
+    "lora", "fp8", "relearned",
 )  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 

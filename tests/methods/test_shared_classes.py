@@ -85,6 +85,27 @@ def test_replayed_labels_name_a_class_once(domains: dict[str, Any]) -> None:
     assert training.streams["exemplars"].labels.max() == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "held"), [({}, True), ({"anchors": "earlier"}, True), ({"anchors": "generic"}, False)]
+)
+def test_the_text_of_a_class_that_was_learned_before_is_held(
+    options: dict[str, Any], held: bool, domains: dict[str, Any]
+) -> None:
+    """With `earlier` there is no anchor at all: both tasks have the same three classes."""
+    learner = learner_for(domains, method={**options_for("tasso-both"), **options})
+    training = learner.begin(0)
+    assert "kd_relearned" not in training.advance()
+    training.close()
+    learner._learn_task(0)
+    method: Any = learner.method
+    training = learner.begin(1)
+    first, second = training.advance(), training.advance()
+    assert ("kd_relearned" in first) == held
+    if held:
+        assert method.relearned[0].tolist() == [0, 1, 2]
+        assert float(first["kd_relearned"]) < 0.05 < float(second["kd_relearned"]), "it has not moved yet, then it has"
+
+
 def test_anchors_name_a_class_once_and_none_of_the_current_task() -> None:
     info = TaskInfo(2, "snow", ("cat", "dog"), ("a photo of a {}.",), 0)
     names = [

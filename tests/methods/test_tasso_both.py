@@ -44,6 +44,7 @@ class Given(Clip):
 
 
 CLASSES, ANCHORS, DIM, RANK = 4, 6, 10, 3
+RELEARNED = [2, 0]  # classes that an earlier task has, too
 PARTS = ("images", "reference", "texts", "A")
 
 
@@ -73,6 +74,7 @@ def method_of(case: dict[str, Tensor], **options: Any) -> tuple[TassoBoth, Batch
         method.table = SimpleNamespace(  # type: ignore[assignment]
             tokens=torch.arange(CLASSES, CLASSES + ANCHORS)[:, None], embeddings=case["old_texts"]
         )
+        method.relearned = torch.tensor(RELEARNED), case["old_texts"][RELEARNED]
     labels = torch.tensor([0, 3, 1, 1, 2])
     images = ImageBatch(case["images"], labels, torch.arange(5))
     reference = ImageBatch(case["reference"], torch.zeros(7), torch.arange(7))
@@ -106,6 +108,7 @@ def plain_terms(case: dict[str, Tensor], alpha: float, beta: float, gamma: float
         "subspace": alpha * ce(P, 10.0),
         "kd": beta * kd(case["reference"], case["old_reference"]),
         "kd_text": gamma * kd(anchors, case["old_texts"][rows]),
+        "kd_relearned": gamma * kd(classes[RELEARNED], case["old_texts"][RELEARNED]),
     }
 
 
@@ -133,6 +136,7 @@ def test_terms_and_gradients_are_those_of_the_formulas() -> None:
         ("subspace", {"images", "texts", "A"}),
         ("kd", {"reference", "A"}),
         ("kd_text", {"texts", "A"}),
+        ("kd_relearned", {"texts", "A"}),
     ],
 )
 def test_each_term_trains_what_it_should(term: str, reached: set[str]) -> None:
@@ -144,6 +148,8 @@ def test_each_term_trains_what_it_should(term: str, reached: set[str]) -> None:
         assert not case["texts"].grad[CLASSES:].any(), "anchors are no classes"
     if term == "kd_text":
         assert case["texts"].grad.any(-1).nonzero().flatten().tolist() == [CLASSES + row for row in (1, 3, 4)]
+    if term == "kd_relearned":
+        assert case["texts"].grad.any(-1).nonzero().flatten().tolist() == sorted(RELEARNED)
 
 
 def test_control_without_subspaces() -> None:
@@ -152,7 +158,7 @@ def test_control_without_subspaces() -> None:
     assert not method.uses_subspace
     terms = method.loss(batch)
     angles = torch.acos((case["texts"][CLASSES:] * case["old_texts"]).sum(-1))[[1, 4, 3]]
-    assert list(terms) == ["ce", "kd", "kd_text"]
+    assert list(terms) == ["ce", "kd", "kd_text", "kd_relearned"]
     torch.testing.assert_close(terms["kd_text"], 10 * angles.mean())
 
 

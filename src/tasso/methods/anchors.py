@@ -2,6 +2,9 @@
 
 What a text tower must remember is known exactly: the names of the classes learned so far are strings. Generic texts
 stand for everything else. Names of later tasks are never looked up.
+
+A class of the current task is no anchor: it must be free to move. One that an earlier task has, too, as with a new
+camera, is held by a term of its own in every step, since its text serves the earlier images as well.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ WHOLE = ("{}",)  # the template of texts that are prompts already
 
 # Class names, and the templates they are put into.
 Names = tuple[Sequence[str], Sequence[str]]
+# Texts that are held, by the name of their term: embeddings of the student and of the model before the task, (n, D).
+Held = dict[str, tuple[Tensor, Tensor]]
 
 
 def generic_names(run: RunInfo) -> list[Names]:
@@ -91,6 +96,8 @@ class TextAnchors(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.table: AnchorTable | None = None
+        # Classes of the task that were learned before (n,), and their embeddings before the task (n, D).
+        self.relearned: tuple[Tensor, Tensor] | None = None
 
     def validate(self) -> None:
         super().validate()
@@ -124,6 +131,11 @@ class TextAnchors(Method):
             tokens = self.clip.tokenise([*prompts(task.class_names, task.templates), *anchors])
             self.class_tokens, rest = tokens[: -len(anchors)], tokens[-len(anchors) :]
             self.table = AnchorTable(self.clip, rest, self.anchors_per_step, (task.seed, task.index))
+        learned = {normalised(name) for some, _ in names for name in some}
+        if again := [row for row, name in enumerate(task.class_names) if normalised(name) in learned]:
+            rows = torch.tensor(again, device=self.clip.device)
+            with torch.no_grad():
+                self.relearned = rows, self.class_texts()[rows]
 
     def step_inputs(self, step: int) -> dict[str, Tensor]:
         inputs = super().step_inputs(step)
@@ -133,19 +145,25 @@ class TextAnchors(Method):
         anchors = [self.table.tokens[self.table.rows(0)]] if self.table else []
         return super().trained_texts(images) + anchors
 
-    def encode_class_and_anchor_texts(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        """The student's class texts (C, D), and the student's and the teacher's anchors (n, D) of this step, if any."""
+    def encode_class_and_held_texts(self, batch: Batch) -> tuple[Tensor, Held]:
+        """The student's class texts (C, D), and the texts that are held in this step."""
+        held: Held = {}
         if self.table is None:
-            return self.class_texts(), None
-        rows, classes = batch.inputs["anchors"], len(self.class_tokens)
-        embedded = self.clip.encode_tokens(torch.cat([self.class_tokens, self.table.tokens[rows]]))
-        texts = mean_of_templates(embedded[:classes], len(self.task.templates))
-        return texts, (embedded[classes:], self.table.embeddings[rows])
+            texts = self.class_texts()
+        else:
+            rows, classes = batch.inputs["anchors"], len(self.class_tokens)
+            embedded = self.clip.encode_tokens(torch.cat([self.class_tokens, self.table.tokens[rows]]))
+            texts = mean_of_templates(embedded[:classes], len(self.task.templates))
+            held["kd_text"] = embedded[classes:], self.table.embeddings[rows]
+        if self.relearned:
+            rows, before = self.relearned
+            held["kd_relearned"] = texts[rows], before
+        return texts, held
 
-    def anchor_terms(self, anchors: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
-        """γ times the angle between the student's and the teacher's anchors, (n, D) each, undivided."""
-        return {"kd_text": self.gamma * geodesic_distance(*anchors)} if anchors else {}
+    def held_terms(self, held: Held) -> dict[str, Tensor]:
+        """γ times the mean angle between the student's embeddings and those before the task, undivided."""
+        return {name: self.gamma * geodesic_distance(*pair) for name, pair in held.items()}
 
     def end_task(self) -> None:
         super().end_task()
-        self.table = None
+        self.table = self.relearned = None

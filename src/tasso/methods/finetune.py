@@ -39,6 +39,6 @@ class FineTune(TextAnchors):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         features = self.gather(self.clip.encode_images(batch.task.pixels))
-        texts, anchors = self.encode_class_and_anchor_texts(batch)
+        texts, held = self.encode_class_and_held_texts(batch)
         ce = cross_entropy(features, texts, batch.task.labels, self.scale, self.label_smoothing)
-        return {"ce": ce, **self.anchor_terms(anchors)}
+        return {"ce": ce, **self.held_terms(held)}

@@ -74,10 +74,10 @@ class SelectAndDistill(TextAnchors):
         pretrained, previous = targets[0], targets[-1]
         preference = teacher_preference(previous, pretrained, self.sharpness, self.threshold)
         old, new = selected_distances(student, previous, pretrained, preference, unwrap(self.selection))
-        texts, anchors = self.encode_class_and_anchor_texts(batch)
+        texts, held = self.encode_class_and_held_texts(batch)
         return {
             "ce": cross_entropy(features, texts, batch.task.labels, self.scale),
             "kd_previous": self.previous_weight * old,
             "kd_pretrained": self.pretrained_weight * new,
-            **self.anchor_terms(anchors),
+            **self.held_terms(held),
         }

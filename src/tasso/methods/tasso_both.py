@@ -73,5 +73,5 @@ class TassoBoth(TextAnchors, Tasso):
         return {**factors, "text": factors["encoder"]}  # both towers move in the same steps
 
     def texts(self, batch: Batch) -> tuple[Tensor, dict[str, Compared]]:
-        texts, anchors = self.encode_class_and_anchor_texts(batch)
-        return texts, {"kd_text": (self.gamma, *anchors)} if anchors else {}
+        texts, held = self.encode_class_and_held_texts(batch)
+        return texts, {name: (self.gamma, *pair) for name, pair in held.items()}
