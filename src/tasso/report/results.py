@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from tasso.config import RunConfig, options_of
+from tasso.config.portable import portable_options
 from tasso.evaluation.metrics import step_accuracies
 from tasso.files import parse_json, read_yaml
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
-from tasso.training.identity import portable
 
 RESULTS_NAME = "results.json"
 CONFIG_NAME = "config.yaml"
@@ -71,7 +71,7 @@ def name_options_apart(frame: pd.DataFrame) -> pd.DataFrame:
 def _training_options(file: Path) -> dict[str, Any]:
     """Those of a run, without paths of this machine; options that are newer than the run have their defaults."""
     options = {**RunConfig().to_dict(), **read_yaml(file)}
-    return portable({key: options[key] for key in TRAINING})
+    return portable_options({key: options[key] for key in TRAINING}, options_of(RunConfig))
 
 
 def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:
