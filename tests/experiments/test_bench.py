@@ -76,15 +76,6 @@ def test_evaluation_and_a_full_run(tiny_model: str) -> None:
     assert full["training_minutes"] == pytest.approx(expected, abs=0.01)
 
 
-def test_compiled_evaluation_is_measured_beside_eager(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasso.models.clip.compiled_once", lambda function, dynamic: function)
-    options = {**SMALL, "model": tiny_model, "method": {"name": "finetune"}, "eval_batch_size": 4}
-    assert "eager" not in bench_eval(options, classes=3, images=6, rounds=1)
-    result = bench_eval({**options, "compile": "on"}, classes=3, images=6, rounds=1)
-    ratio = result["images_per_second"] / result["eager"]["images_per_second"]
-    assert result["times_faster_than_eager"] == pytest.approx(ratio, abs=0.01)
-
-
 @pytest.mark.slow
 def test_images_from_files_and_from_packs(tiny_model: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), "workers": 2, "pack_size": 32}

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
-from axis_clip import Vectors
 from conftest import in_memory
 from method_runs import REPEATABLE, copied, learner_for, options_for, same
 from tasso.config import from_dict
@@ -25,7 +24,6 @@ from tasso.methods.base import Towers
 from tasso.methods.finetune import FineTune
 from tasso.methods.tasso import Tasso
 from tasso.models.clip import Clip, FrozenImageEncoder
-from tasso.models.inference import Inference
 from tasso.training import engine
 from tasso.training.checkpoints import save_checkpoint
 from tasso.training.engine import Training, choose_precision, cpu_has_bfloat16
@@ -431,43 +429,6 @@ def test_texts_are_compiled_twice_at_most(tiny_clip: Clip, monkeypatch: pytest.M
         tokens = tiny_clip.tokenise([f"a photo of {'a ' * texts}thing"] * texts)
         tiny_clip.encode_tokens(tokens)
     assert counter.frame_count == 2, "for the first shape, and for all others"
-
-
-def test_compiled_evaluation_has_batches_of_one_size(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last batch is filled up and its further rows are dropped. What hooks see is what it was."""
-    sizes: list[int] = []
-
-    def recorded(forward: Any, dynamic: bool | None) -> Any:
-        return lambda tower, pixels, linear: sizes.append(len(pixels)) or forward(tower, pixels, linear)
-
-    monkeypatch.setattr("tasso.models.clip.compiled_once", recorded)
-    images, inference = Vectors(*torch.randn(9, 3, 16, 16)), Inference(tiny_clip)
-    plain = inference.embed_all(images, 4).features
-    tiny_clip.compiled_batch = 4
-    filled = inference.embed_all(images, 4).features
-    assert sizes == [4, 4, 4]
-    assert torch.equal(filled[:8], plain[:8])
-    torch.testing.assert_close(filled, plain, rtol=1e-5, atol=1e-6)
-    tiny_clip.encode_images(images.stack)
-    tiny_clip.visual.ln_post.register_forward_hook(lambda module, args, output: None)  # type: ignore[operator,union-attr]
-    assert torch.equal(inference.embed_all(images, 4).features, plain)
-    assert sizes == [4, 4, 4], "neither larger batches nor hooks are compiled"
-
-
-@pytest.mark.slow
-def test_evaluation_is_compiled_once_per_run(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = CompileCounter()
-    monkeypatch.setattr(
-        "tasso.models.clip.compiled_once",
-        cache(lambda function, dynamic: torch.compile(function, backend=counter, dynamic=dynamic)),
-    )
-    torch.compiler.reset()
-    runs = []
-    for compile in ("off", "on"):
-        options = {"method": {"name": "finetune"}, "compile": compile, "eval_batch_size": 12}
-        runs.append(learner_for(quick, out=f"{quick['out']}-{compile}", **options).run()["mtil"])
-    assert counter.frame_count == 2, "training and evaluation"
-    assert runs[0] == runs[1]
 
 
 def test_compiling_is_left_alone_where_it_does_not_pay(quick: dict[str, Any]) -> None:

@@ -245,8 +245,7 @@ class RunConfig:
         "float32", scope="machine", commands=f"{RUNS} bench",
     )
     compile: Literal["auto", "on", "off"] = option(
-        "compile the encoders; auto: for training, on CUDA where a large model trains long enough to make up for the "
-        "minute it takes; on: for training and evaluation",
+        "compile the encoders; auto: on CUDA where a large model trains long enough to make up for the minute it takes",
         "auto", scope="machine", commands=f"{RUNS} bench",
     )
     cuda_graphs: bool = option(

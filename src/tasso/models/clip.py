@@ -64,9 +64,8 @@ class Clip:
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
         self.teacher_precision: torch.dtype | None = None  # None: as `precision`
-        self.compiled = False  # in training; other batches have many sizes, each of which would be compiled anew
-        # The one size of batches without gradient that is compiled; smaller ones are filled up. None: not compiled.
-        self.compiled_batch: int | None = None
+        # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
+        self.compiled = False
         self.checkpointing = False  # are activations within blocks computed again in the backward pass?
         self.tune = "full"  # which weights of the towers are trained: `tuning.py`
         self.distributed = SINGLE_PROCESS  # those that share a batch with this one while training
@@ -141,14 +140,8 @@ class Clip:
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Unit embeddings (B, D) of normalised images (B, 3, H, W); nothing is gathered from other processes."""
-        if torch.is_grad_enabled():
-            return encode(embed_images, self.visual, pixels, self.precision, self.compiled)
-        images, size = len(pixels), self.compiled_batch
-        if size is None or not 0 < images <= size or has_hooks(self.visual):  # hooks may look at the whole batch
-            return encode(embed_images, self.visual, pixels, self.precision)
-        if images < size:  # with the same images once more, dropped again below
-            pixels = pixels[torch.arange(size, device=pixels.device) % images]
-        return encode(embed_images, self.visual, pixels, self.precision, compiled=True)[:images]
+        compiled = self.compiled and torch.is_grad_enabled()
+        return encode(embed_images, self.visual, pixels, self.precision, compiled)
 
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Unit embeddings (B₁, D) and (B₂, D) of two batches of images from one forward pass."""
@@ -344,11 +337,6 @@ def compiled_once(function: Callable[..., Any], dynamic: bool | None = False) ->
     Compiled when first needed, because importing the compiler takes seconds.
     """
     return torch.compile(function, dynamic=dynamic)
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Does anything hook into a forward pass of the module, or of one within it?"""
-    return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
 
 
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:

@@ -149,7 +149,6 @@ class Learner:
         self.clip.to(self.device, precision, None if theirs == "auto" else choose_precision(theirs, self.device))
         self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
-        self.clip.compiled_batch = config.eval_batch_size if config.compile == "on" else None
         self.data = RunData(config, self.sequence, self.clip.preprocess, self.device, distributed)
         self.sequence = self.data.sequence  # without images that cannot be read
         self.contents = self.sequence.contents()

@@ -14,37 +14,26 @@ from tasso.training.engine import peak_memory_gib
 def bench_eval(
     options: Mapping[str, Any], *, classes: int = 347, images: int = 4096, rounds: int = 3
 ) -> dict[str, Any]:
-    """Embed two test sets and score them for MTIL and MCIL; images are on the device already.
-
-    With `compile: on`, the same is also timed without.
-    """
+    """Embed two test sets and score them for MTIL and MCIL; images are on the device already."""
     learner = random_learner(dict(options), classes=classes, images=64, test=images)
     tasks, device = learner.sequence.tasks, learner.device
     pixels = [learner.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks]
     inference = learner.method.inference({task.name: task.class_names for task in tasks})
+    reset_peak_memory(device)
 
     def evaluate() -> None:
         accuracy_rows(inference, tasks, pixels, learner.templates, learner.config.eval_batch_size)
 
-    def measured() -> dict[str, Any]:
-        reset_peak_memory(device)
-        timing = time_calls(evaluate, device, warm_up=1, rounds=rounds, calls=1)
-        rate = {"images_per_second": round(2 * images / timing.seconds, 1)}
-        return {**timing.to_dict(), **rate, **peak_memory_gib(device)}
-
-    result = {
+    timing = time_calls(evaluate, device, warm_up=1, rounds=rounds, calls=1)
+    return {
         "what": "eval",
         **describe_machine(device),
         "model": str(learner.clip.spec),
         "precision": learner.config.precision,
-        "compile": learner.clip.compiled_batch is not None,
         "eval_batch_size": learner.config.eval_batch_size,
         "images": 2 * images,
         "classes": 2 * classes,
-        **measured(),
+        **timing.to_dict(),
+        "images_per_second": round(2 * images / timing.seconds, 1),
+        **peak_memory_gib(device),
     }
-    if result["compile"]:
-        learner.clip.compiled_batch = None
-        result["eager"] = measured()
-        result["times_faster_than_eager"] = round(result["eager"]["seconds_ms"] / result["seconds_ms"], 2)
-    return result
