@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tasso.errors import ConfigError, DataError
 
 MAX_YAML_VALUES = 100_000  # per file
 MERGE = "tag:yaml.org,2002:merge"
+BOOL = "tag:yaml.org,2002:bool"
 
 
 @contextlib.contextmanager
@@ -84,6 +86,14 @@ class _Loader(yaml.SafeLoader):
                     raise ValueError(f"line {line}: the key {key!r} appears twice; keep one of them")
                 keys.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+# As in YAML 1.2: yes, no, on and off are words, such as the name of a class or `compile: on`.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOL]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(BOOL, re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def parse_yaml(text: str) -> Any:

@@ -190,6 +190,17 @@ def test_yaml_with_anchors_and_merge_keys_is_understood(tmp_path: Path) -> None:
     assert parse_yaml("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n") == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}}
 
 
+def test_on_off_yes_and_no_are_words(tmp_path: Path) -> None:
+    """As in YAML 1.2: they may be values of options or names of classes."""
+    from tasso.files import parse_yaml
+
+    file = tmp_path / "run.yaml"
+    file.write_text("compile: on\ncuda_graphs: False\n")
+    config = parse_run_config("tasso run", ["--config", str(file)])
+    assert (config.compile, config.cuda_graphs) == ("on", False)
+    assert parse_yaml("[yes, No, off, true, y]") == ["yes", "No", "off", True, "y"]
+
+
 def test_a_stored_image_is_upright_too(tmp_path: Path) -> None:
     """The same decoder for training, for packs and for uploads."""
     from tasso.data.images.files import read_upload

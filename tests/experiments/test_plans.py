@@ -72,6 +72,11 @@ def test_plans_share_runs() -> None:
     assert [job.tag for job in all_jobs(list(PLANS.values()), PAPER)][-4:] == ["", TIMED, TIMED, TIMED]
 
 
+def test_the_first_seed_of_all_rows_comes_first() -> None:
+    seeds = [job.options["seed"] for job in all_jobs([BEYOND["both-parts"]], PAPER)]
+    assert seeds == [1102] * 28 + [1] * 28 + [2] * 28
+
+
 def test_ranks_are_the_papers_share_of_the_embedding() -> None:
     ranks = [[hyper(job)["rank"] for job in PLANS["rank"].jobs(setup)] for setup in (PAPER, NANO)]
     assert ranks == [[72, 144, 288], [36, 72, 144]]

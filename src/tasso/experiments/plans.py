@@ -167,9 +167,10 @@ def chosen(names: Sequence[str]) -> list[Plan]:
 
 
 def all_jobs(plans: Sequence[Plan], setup: Setup) -> list[Job]:
-    """What these plans need together, each run once; runs that are timed come last."""
+    """All that these plans need, each run once: seed by seed, so that tables soon have all rows. Timed runs last."""
     jobs = dict.fromkeys(job for plan in plans for job in plan.jobs(setup))
-    return sorted(jobs, key=lambda job: bool(job.tag))
+    seeds = list(dict.fromkeys(job.options["seed"] for job in jobs))
+    return sorted(jobs, key=lambda job: (bool(job.tag), seeds.index(job.options["seed"])))
 
 
 # -- the rows ------------------------------------------------------------------------------------------------------
