@@ -106,5 +106,5 @@ def test_what_is_said(
     )
     with caplog.at_level("INFO", "tasso"):
         tell_memory(training)
-    assert "needs about 9.0 GiB; this GPU has 24.0" in caplog.text
-    assert (f"need about 6.0 GiB more and 5.0 are free. {LESS_MEMORY}" in caplog.text) == warns
+    assert "needs about 10.0 GiB; this GPU has 24.0" in caplog.text
+    assert (f"need about 7.0 GiB more and 5.0 are free. {LESS_MEMORY}" in caplog.text) == warns

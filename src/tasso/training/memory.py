@@ -26,9 +26,7 @@ log = logging.getLogger("tasso")
 
 STATE: dict[OptimizerName, int] = {"adamw": 2, "sgd": 1, "muon": 2}  # numbers per trained parameter, at most
 GIB = 2**30
-BESIDE = (
-    GIB  # images on the device, CUDA and its libraries: measured peaks are 1 GiB lower to 2 GiB higher than without
-)
+BESIDE = GIB  # images on the device, CUDA and its libraries: what measured peaks were higher on average
 
 
 @dataclass(frozen=True)
