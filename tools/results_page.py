@@ -29,7 +29,7 @@ from tasso.report.frame import SETTINGS, Setting, accuracies, by_tasks, compare,
 from tasso.report.looks import looks
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
-from tasso.report.paper.figures import FOLDER, draw_figures, shown_runs
+from tasso.report.paper.figures import FOLDER, draw_figures
 from tasso.report.paper.report import verdict_table
 from tasso.report.paper.tables import tables_of
 from tasso.report.significance import holm, paired_differences, sign_flip_p
@@ -45,9 +45,10 @@ PAGES = (
     PAGE,
     growth_page.PAGE,
     ROOT / "docs" / "guide" / "models-and-prompts.md",
+    ROOT / "docs" / "methods" / "tasso-both.md",
 )
 FIGURES = ("trade-off-mtil-mini-mtil", "curves-mtil-mini-s1-mtil", "boxes-classes-mtil-mini-s1")
-CURVES = ROOT / "docs" / "images" / "curves-atlas.png"  # of the README: what fine-tuning forgets, and TASSO keeps
+CURVES = ROOT / "docs" / "images" / "curves-atlas.png"  # of the README: what fine-tuning forgets, and others keep
 METRICS = {"accuracy": "↑", "forgetting": "↓", "zero_shot_degradation": "↓"}
 COLUMNS = [(setting, metric, better) for setting, (metric, better) in product(SETTINGS, METRICS.items())]
 MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -137,6 +138,20 @@ def with_both_towers(study: str) -> str:
     evaluation = read_evaluation(study_file(study))
     label = BOTH_TOWERS.label
     return best_in_bold({**main_rows(evaluation), label: row_means(evaluation, "both-towers", label)})
+
+
+def parts() -> str:
+    """What each part of TASSO on both towers contributes to its accuracy: means over sequences and seeds."""
+    rows = pd.read_csv(RESULTS / "both-parts.csv")
+    settings = [f"{setting}_accuracy" for setting in SETTINGS]
+    means = rows.groupby("form", sort=False)[settings].mean()
+    lines = []
+    for form, values in means.iterrows():
+        behind = values - means.loc[BOTH_TOWERS.label]
+        lines.append([str(form), *(text for key in settings for text in (f"{values[key]:.2f}", f"{behind[key]:+.2f}"))])
+    return markdown(
+        ["form", *(f"{setting.upper()} {what}" for setting in SETTINGS for what in ("accuracy ↑", "lead"))], lines
+    )
 
 
 def leads() -> str:
@@ -273,7 +288,7 @@ RATES = (
 # Studies of trials.csv
 TRIALS = (
     "forms", "forms-after", "forms-before", "anchors", "open-directions", "references", "own-splits", "lora-rates",
-    "lora", "fp8", "relearned",
+    "lora", "moments", "fp8", "relearned",
 )  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 
@@ -288,6 +303,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "paper-reasons": reasons,
         "main-validated": partial(with_both_towers, "main-validated"),
         "main-validated-leads": leads,
+        "both-parts": parts,
         "own-folders": own_folders,
         "own-folders-test": own_folders_test,
         "sizes": lambda: sizes("tasso"),
@@ -299,8 +315,9 @@ def tables() -> dict[str, Callable[[], str]]:
     found |= {f"trials-{name}": lambda name=name: trials(name) for name in TRIALS}  # type: ignore[misc]
     found |= {name: lambda name=name: runs(name) for name in STUDIES}  # type: ignore[misc]
     found |= {name: lambda name=name: learning_rates(name) for name in RATES}  # type: ignore[misc]
+    found["main-mtil-mini"] = of_evaluation("mtil-mini", main_means)
+    found["main-atlas"] = partial(with_both_towers, "paper-atlas")
     for name in EVALUATIONS:
-        found[f"main-{name}"] = of_evaluation(name, main_means)
         found[f"verdict-{name}"] = of_evaluation(name, lambda one: to_markdown(verdict_table(verdicts(one))))
     return found
 
@@ -317,9 +334,9 @@ def write_figures() -> None:
         draw_figures(list(PLANS.values()), read_evaluation(study_file("paper-mtil-mini")), Path(place))
         for name in FIGURES:
             shutil.copyfile(Path(place) / FOLDER / f"{name}.png", PAGE.with_name(f"{name}.png"))
-        shown = shown_runs(read_evaluation(study_file("paper-atlas")))
-        [pair] = compare(shown[shown["method"].isin(("finetune", "tasso"))])
-        save_figures(list(task_curves(pair, "atlas", looks(shown))), Path(place))
+        shown = read("paper-atlas")
+        [few] = compare(shown[shown["method"].isin(("finetune", "tasso", "tasso-both"))])
+        save_figures(list(task_curves(few, "atlas", looks(shown))), Path(place))
         shutil.copyfile(Path(place) / "curves-atlas-mtil.png", CURVES)
 
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image
 
-from method_runs import BEYOND_THE_PAPER
 from short_demo import short_demo
 from tasso.cli import demo
 from tasso.data import atlas
@@ -95,7 +94,7 @@ def test_demo_methods_get_the_same_chances(tmp_path: Path) -> None:
     assert {key for key in plain if plain[key] != ours[key]} == {"method", "label", "out"}
     plans, setup = demo.full_plans(seed=1)
     jobs = all_jobs(plans, setup)
-    assert sorted(job.options["method"]["name"] for job in jobs) == sorted(set(METHODS) - BEYOND_THE_PAPER)
+    assert sorted(job.options["method"]["name"] for job in jobs) == sorted(METHODS)
     differ = {key for job in jobs for key in job.options if job.options[key] != jobs[0].options.get(key)}
     assert differ == {"method", "lr"}
 
@@ -131,7 +130,7 @@ def test_full_demo_runs_every_method(tmp_path: Path) -> None:
     printed = short_demo(tmp_path, "--full")
     assert "8 runs in " in printed
     results = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/results.json")]
-    assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(METHODS) - BEYOND_THE_PAPER
+    assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(METHODS)
     page = (tmp_path / "index.html").read_text()
     for label in ("TASSO", "fine-tuning (both encoders)", "GIFT, drawn images", "MoE-Adapters"):
         assert label in page, label

@@ -505,9 +505,9 @@ def test_p_values_are_corrected_over_all_tests_of_a_study(measured: Callable[...
 
 
 @pytest.mark.slow
-def test_a_single_run_decides_nothing() -> None:
-    """The drawn benchmark's study has one run of each method."""
-    found = verdicts(read_evaluation(Path(__file__).parents[2] / "results" / "paper-atlas.csv"))
+def test_a_single_sequence_decides_nothing() -> None:
+    """The drawn benchmark's study has one sequence."""
+    found = verdicts(read_evaluation(Path(__file__).parents[2] / "results" / "paper-atlas.csv.gz"))
     assert {verdict.outcome for verdict in found} == {"not enough runs", "not tested on this benchmark"}
     by_key = {verdict.key: verdict.text for verdict in found}
     assert by_key["seeds-snd"] == "not enough runs (5 of 6 needed seeds missing)"

@@ -46,10 +46,9 @@ QUICK: dict[str, Any] = {
 }
 METHODS_SHOWN = ("finetune", "tasso", "tasso-both")
 
-# With --full: the paper's plans that eight runs on S1 are enough for. Learning rates are those of `tasso paper`.
+# With --full: the plans that one run of each method on S1 is enough for. Learning rates are those of `tasso paper`.
 FULL: dict[str, Any] = {"steps": 150}
-FULL_FOR: dict[str, dict[str, Any]] = {}
-FULL_PLANS = ("main", "matrices", "alignment", "datasets", "sequences")
+FULL_PLANS = ("main", "both-towers", "matrices", "alignment", "datasets", "sequences")
 
 
 INTRO = (
@@ -89,9 +88,9 @@ def run_demo(out: Path, seed: int, given: Options) -> tuple[Table, str, Path]:
 
 
 def full_plans(seed: int, given: Options = MappingProxyType({})) -> tuple[list[Plan], Setup]:
-    """Eight methods on S1 of all drawn domains, and every plan that these runs can fill."""
+    """All methods on S1 of all drawn domains, and every plan that these runs can fill."""
     common = {"benchmark": "atlas", "model": "nano", **FULL, **given}
-    setup = make_setup(common, by_method=FULL_FOR, main_seeds=(seed,), sequences=("S1",))
+    setup = make_setup(common, main_seeds=(seed,), sequences=("S1",))
     return [replace(plan, seeds=(seed,)) for plan in chosen(FULL_PLANS)], setup
 
 
