@@ -454,6 +454,17 @@ def test_compiled_evaluation_has_batches_of_one_size(tiny_clip: Clip, monkeypatc
     assert sizes == [4, 4, 4], "neither larger batches nor hooks are compiled"
 
 
+def test_a_set_is_embedded_in_evaluation_mode_which_is_set_once(
+    tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[Any] = []
+    monkeypatch.setattr(tiny_clip.model, "eval", lambda: modes.append("set") or tiny_clip.model.train(False))
+    monkeypatch.setattr(tiny_clip, "encode_images", lambda pixels: modes.append(tiny_clip.visual.training) or pixels)
+    tiny_clip.visual.train()
+    Inference(tiny_clip).embed_all(Vectors(*torch.randn(3, 3, 16, 16)), 1)
+    assert modes == ["set", False, False, False]
+
+
 @pytest.mark.slow
 def test_evaluation_is_compiled_once_per_run(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     counter = CompileCounter()
