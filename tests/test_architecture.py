@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from method_runs import options_for
+from tasso.methods import METHODS
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 SHARED = ["version", "errors", "files", "progress", "distributed", "config", "decoding"]
@@ -50,14 +55,41 @@ assert not [name for name in sys.modules if name.startswith("tasso.report")]
 
 def test_a_model_answers_without_packages_that_it_does_not_need() -> None:
     code = """
-import sys
+import sys, torch
 import tasso.training.run, tasso.training.learner, tasso.models.objects, tasso.models.tuning
 from tasso.models.loading import load_clip
+from tasso.training.optimizers import build_optimizers
 assert load_clip("nano").class_embeddings(["cat", "dog"], ("a photo of a {}.",)).isfinite().all()
+for name, precision in (("adamw", "float32"), ("adamw", "bfloat16"), ("sgd", "float32")):
+    weight = torch.nn.Parameter(torch.zeros(2, 3))
+    weight.sum().backward()
+    groups = [{"params": [weight], "lr": 0.1, "weight_decay": 0}]
+    [optimizer] = build_optimizers(name, groups, (0.9, 0.999), precision=precision)
+    optimizer.step()
+    assert weight.any()
+    optimizer.zero_grad()
 heavy = {"torch._dynamo", "transformers", "timm", "pandas", "matplotlib", "datasets", "scipy", "sympy"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_runs_import_neither_the_compiler_nor_what_draws(quick: dict[str, Any], tmp_path: Path) -> None:
+    """Together they take longer than torch."""
+    for name in METHODS:
+        options = {**quick, "method": options_for(name), "steps": 5, "limit_tasks": 1, "out": str(tmp_path / name)}
+        options["device"] = "auto"  # on a GPU, steps are captured
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(options))  # JSON is YAML
+    code = """
+import sys
+from tasso.cli import main
+for file in sys.argv[1:]:
+    main(["run", "--config", file])
+    heavy = {"torch._dynamo", "matplotlib", "jinja2"} & set(sys.modules)
+    assert not heavy, (file, heavy)
+"""
+    subprocess.run([sys.executable, "-c", code, *map(str, sorted(tmp_path.glob("*.yaml")))], check=True)
 
 
 @pytest.mark.slow

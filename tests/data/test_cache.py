@@ -29,7 +29,7 @@ from tasso.data.images.shared import shared_images, sharing
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import crop_draws
 from tasso.errors import DataError, RunError
-from tasso.training.learner import learn
+from tasso.training.learner import Learner, learn
 from tasso.training.loop import TaskLoop
 from tasso.training.run_data import RunData
 
@@ -263,7 +263,7 @@ def test_a_set_that_was_read_ahead_has_the_same_bits_and_is_not_read_again() -> 
         assert in_memory(cache, same_images) == [sets == 1]
         assert torch.equal(pixels.eval_view(indices), expected)
         assert isinstance(pixels, OneSizePixels)
-        assert pixels._ahead is None, "the copy on the host is gone"
+        assert pixels.ahead is None, "the copy on the host is gone"
 
 
 def test_sets_without_room_or_of_mixed_sizes_are_not_read_ahead_to_the_end() -> None:
@@ -272,6 +272,21 @@ def test_sets_without_room_or_of_mixed_sizes_are_not_read_ahead_to_the_end() -> 
         cache.read_ahead(images)
         assert type(cache._read_ahead[source, images.keys].result()) is kind
         assert source.reads < 400
+
+
+def test_sets_that_are_read_ahead_share_one_budget() -> None:
+    cache, sets = cache_of(2.5), [image_set(10, Noise()) for _ in range(4)]
+
+    def held() -> list[bool]:
+        futures = [cache._read_ahead[images.source, images.keys] for images in sets[1:]]
+        return [pixels.ahead is not None for pixels in (future.result() for future in futures)]
+
+    for images in sets[:3]:
+        cache.read_ahead(images)
+    assert cache._read_ahead[sets[2].source, sets[2].keys].result().ahead is None, "two are waiting already"
+    cache.pixels(sets[0], "the first is on the device now")
+    cache.read_ahead(sets[3])
+    assert held() == [True, False, True]
 
 
 class Failing(Noise):
@@ -330,10 +345,20 @@ def test_a_run_that_reads_ahead_has_the_same_bits(
         results = learn(from_dict({**quick, "method": options_for(method), "out": str(tmp_path / name)}))
         [*_, last] = sorted((tmp_path / name / "checkpoints").glob("*.safetensors"))
         runs.append((results["mtil"], load_file(last)))
-    assert caches
+    assert len(caches) == 4, "before the model is on its device, before the evaluation, and in each task"
     assert not caches[0]._read_ahead, "nothing that nobody asks for; GIFT has only the names of reference images"
     assert runs[0][0] == runs[1][0]
     assert same(runs[0][1], runs[1][1])
+
+
+def test_reading_ahead_stops_where_a_run_cannot_begin(
+    quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, reading_ahead: list[PixelCache]
+) -> None:
+    monkeypatch.setattr(Learner, "_set_up_model", lambda learner: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        learn(from_dict(quick))
+    [cache] = reading_ahead
+    assert cache._closed.is_set()
 
 
 @pytest.mark.parametrize("diverges", [True, False])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
+from axis_clip import Vectors
 from conftest import in_memory
 from method_runs import REPEATABLE, copied, learner_for, options_for, same
 from tasso.config import from_dict
@@ -24,6 +25,7 @@ from tasso.methods.base import Towers
 from tasso.methods.finetune import FineTune
 from tasso.methods.tasso import Tasso
 from tasso.models.clip import Clip, FrozenImageEncoder
+from tasso.models.inference import Inference
 from tasso.training import engine
 from tasso.training.checkpoints import save_checkpoint
 from tasso.training.engine import Training, choose_precision, cpu_has_bfloat16
@@ -429,6 +431,17 @@ def test_texts_are_compiled_twice_at_most(tiny_clip: Clip, monkeypatch: pytest.M
         tokens = tiny_clip.tokenise([f"a photo of {'a ' * texts}thing"] * texts)
         tiny_clip.encode_tokens(tokens)
     assert counter.frame_count == 2, "for the first shape, and for all others"
+
+
+def test_a_set_is_embedded_in_evaluation_mode_which_is_set_once(
+    tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[Any] = []
+    monkeypatch.setattr(tiny_clip.model, "eval", lambda: modes.append("set") or tiny_clip.model.train(False))
+    monkeypatch.setattr(tiny_clip, "encode_images", lambda pixels: modes.append(tiny_clip.visual.training) or pixels)
+    tiny_clip.visual.train()
+    Inference(tiny_clip).embed_all(Vectors(*torch.randn(3, 3, 16, 16)), 1)
+    assert modes == ["set", False, False, False]
 
 
 def test_compiling_is_left_alone_where_it_does_not_pay(quick: dict[str, Any]) -> None:

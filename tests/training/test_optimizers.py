@@ -12,6 +12,7 @@ from torch import Tensor
 from method_runs import copied, learner_for, same
 from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError, TassoError
+from tasso.models.deferred import without_compiler
 from tasso.training import engine
 from tasso.training.engine import cpu_has_bfloat16
 from tasso.training.learner import learn
@@ -200,3 +201,33 @@ def test_steps_are_nearly_those_of_adamw() -> None:
 def test_only_adamw_has_moments_in_bfloat16(quick: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="optimizer_precision: needs --optimizer adamw, not 'bfloat16'"):
         from_dict({**quick, "optimizer": "sgd", "optimizer_precision": "bfloat16"})
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD", "Adam", "Muon"])
+@pytest.mark.parametrize("hooked", [False, True])
+def test_optimisers_without_the_compiler_take_pytorchs_steps(kind: str, hooked: bool) -> None:
+    if not hasattr(torch.optim, kind) or (kind == "Muon" and not cpu_has_bfloat16()):
+        pytest.skip(f"torch.optim.{kind} cannot run here")
+    theirs: type[torch.optim.Optimizer] = type(kind, (getattr(torch.optim, kind),), {})
+    weights = [torch.nn.Parameter(torch.linspace(-1, 1, 12).view(3, 4)) for _ in range(2)]
+    first = theirs([weights[0]], lr=0.1, weight_decay=0.1)  # now its step is hooked
+    ours = without_compiler(theirs if hooked else getattr(torch.optim, kind))
+    seen: list[Any] = []
+    second = ours([weights[1]], lr=0.1, weight_decay=0.1)
+    second.register_step_post_hook(lambda optimizer, *_: seen.append(torch.is_grad_enabled()))
+    for optimizer, weight in zip((first, second), weights, strict=True):
+        for _ in range(3):
+            optimizer.zero_grad()
+            (weight**2).sum().backward()
+            optimizer.step()
+    assert torch.equal(*weights)
+    assert seen == [True] * 3, "hooks are called once per step, and gradients are on again"
+
+
+def test_a_method_that_is_wrapped_in_an_unknown_way_stays() -> None:
+    class Unknown(torch.optim.SGD):
+        @torch.enable_grad()
+        def step(self, closure: None = None) -> None:
+            assert torch.is_grad_enabled()
+
+    assert without_compiler(Unknown).step is Unknown.step

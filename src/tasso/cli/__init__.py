@@ -3,6 +3,8 @@ help comes at once."""
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -70,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args in (["--version"], ["-V"]):
         print(f"tasso {__version__}")
         return
+    atexit.register(gc.freeze)  # else Python searches all objects of torch for cycles before it ends
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("tasso").setLevel(logging.INFO)
     with exit_on_error(debug):

@@ -1,20 +1,27 @@
 """Packages that are imported when something of them is first used, not when another package imports them.
 
 open_clip imports timm and transformers for a few of its models, and torchvision imports torch's compiler for one of its
-functions. Together they take longer than torch, and classifying an image needs none of them.
+functions. Together they take longer than torch, and classifying an image needs none of them. PyTorch's optimisers
+import its compiler, too, although nothing is compiled.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
+from torch.optim import Optimizer
+
+Kind = TypeVar("Kind", bound=Optimizer)
 
 
 @contextlib.contextmanager
@@ -91,3 +98,23 @@ class _Attribute:
 
     def __instancecheck__(self, instance: Any) -> bool:
         return isinstance(instance, self._found())
+
+
+def without_compiler(optimizer: type[Kind]) -> type[Kind]:
+    """The same optimiser, with the same bits, that does not import PyTorch's compiler.
+
+    PyTorch wraps some methods so that its compiler leaves them alone, and imports it for that. These are the methods
+    without such wrappers, for optimisers that nobody compiles and that are not `differentiable`.
+    """
+    methods = ("add_param_group", "zero_grad", "step")
+    return type(optimizer.__name__, (optimizer,), {name: _unwrapped(getattr(optimizer, name)) for name in methods})
+
+
+def _unwrapped(method: Any) -> Any:
+    """A method without PyTorch's wrappers; one that is wrapped in a way that is not known here stays as it is."""
+    where = inspect.isfunction(method) and (method.__globals__["__name__"], method.__code__.co_name)
+    if where in (("torch._compile", "inner"), ("torch.optim.optimizer", "wrapper")):  # the latter is put on anew
+        return _unwrapped(method.__wrapped__)
+    if where == ("torch.optim.optimizer", "_use_grad"):
+        return torch.no_grad()(method.__wrapped__)
+    return method

@@ -1,11 +1,12 @@
 """Reports are views of one table of results, read from run folders or from files of studies.
 
-Nothing here trains. Importing this package does not import torch; it needs pandas, matplotlib and jinja2.
+Nothing here trains. Importing this package does not import torch; it needs pandas. What draws also needs matplotlib and
+jinja2, and is imported when it is first asked for: the tables that a run prints do without.
 """
 
-from tasso.report.conclusion import conclude
-from tasso.report.figures import write_figures
-from tasso.report.folder import report_tables, write_report
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tasso.report.formats import print_table, to_csv, to_latex, to_markdown, to_text
 from tasso.report.frame import (
     METRICS,
@@ -19,7 +20,6 @@ from tasso.report.frame import (
     run_table,
     settings_of,
 )
-from tasso.report.page import Gallery, build_page, write_page
 from tasso.report.reader import ReportError
 from tasso.report.results import read_run, read_runs
 from tasso.report.significance import Paired, paired_test, sign_flip_p
@@ -36,6 +36,22 @@ from tasso.report.tables import (
     rank,
     summary_table,
 )
+
+if TYPE_CHECKING:
+    from tasso.report.conclusion import conclude
+    from tasso.report.figures import write_figures
+    from tasso.report.folder import report_tables, write_report
+    from tasso.report.page import Gallery, build_page, write_page
+
+DRAWING = ("conclusion", "figures", "folder", "page")  # modules that draw
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    modules = (import_module(f"{__name__}.{module}") for module in DRAWING)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))
+
 
 __all__ = [
     "METRICS",

@@ -146,7 +146,8 @@ class Learner:
         for earlier, path in recorded:
             check_weights(earlier, self.weights, self.clip.spec, path)
         precision, theirs = choose_precision(config.precision, self.device), config.teacher_precision
-        self.clip.to(self.device, precision, None if theirs == "auto" else choose_precision(theirs, self.device))
+        in_precision = (precision, None if theirs == "auto" else choose_precision(theirs, self.device))
+        self.clip.to(self.clip.device, *in_precision)  # an error if the model cannot
         self.clip.distributed = distributed
         self.clip.compiled = self._pays_to_compile() if config.compile == "auto" else config.compile == "on"
         self.data = RunData(config, self.sequence, self.clip.preprocess, self.device, distributed)
@@ -156,6 +157,18 @@ class Learner:
             check_data(earlier, self.contents, path)
         self.told_memory = False
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
+        try:
+            if not recorded:  # it begins with an evaluation, whose images are read while the GPU starts
+                self.data.read_ahead(*(task.evaluated for task in self.sequence.tasks))
+            self._set_up_model()
+        except BaseException:
+            self.data.cache.close()
+            raise
+
+    def _set_up_model(self) -> None:
+        """Move it to its device and attach the method."""
+        config, method = self.config, self.method
+        self.clip.to(self.device)
         if config.tasks:
             warn_of_similar_classes(self.clip, self.sequence.tasks, self.templates, config.merges_names)
         if config.checkpoint_activations:

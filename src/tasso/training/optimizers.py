@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from tasso.config import OptimizerName
 from tasso.errors import ConfigError
+from tasso.models.deferred import without_compiler
 
 ParamGroups = list[dict[str, Any]]
 CAPTURABLE: tuple[OptimizerName, ...] = ("adamw", "sgd")  # take learning rates as tensors, as CUDA graphs need them
+AdamW, SGD = without_compiler(torch.optim.AdamW), without_compiler(torch.optim.SGD)
 
 
 def build_optimizers(
@@ -50,7 +52,7 @@ def _muon(groups: ParamGroups, betas: tuple[float, float], capturable: bool) -> 
     matrices, rest = (_select(groups, is_matrix) for is_matrix in (True, False))
     optimizers: list[Optimizer] = []
     if matrices:
-        optimizers.append(torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw"))
+        optimizers.append(without_compiler(torch.optim.Muon)(matrices, adjust_lr_fn="match_rms_adamw"))
     return optimizers + (_adamw(rest, betas, capturable) if rest else [])
 
 
@@ -61,6 +63,7 @@ OPTIMIZERS: dict[OptimizerName, Callable[[ParamGroups, tuple[float, float], bool
 }
 
 
+@without_compiler
 class RoundedAdamW(Optimizer):
     """AdamW whose moments are kept in bfloat16, in half the memory, and rounded at random with the right mean.
 

@@ -58,6 +58,7 @@ class PixelCache:
         self._reported: set[str] = set()
         self._reader = ThreadPoolExecutor(1)  # of sets that are read ahead
         self._read_ahead: dict[Hashable, Future[Pixels]] = {}
+        self._waiting: list[OneSizePixels] = []  # those in the host's memory; only the reader uses this
         self._closed = threading.Event()
 
     def begin_phase(self) -> None:
@@ -94,7 +95,8 @@ class PixelCache:
         return pixels
 
     def read_ahead(self, images: ImageSet) -> None:
-        """Begin to read a set that will be asked for, into the host's memory if half of what is free is enough.
+        """Begin to read a set that will be asked for, after those before it, into the host's memory: of what is free,
+        half is for them together.
 
         A thread does it and uses no device, so that training can go on. What goes wrong is raised by `pixels`.
         """
@@ -111,9 +113,12 @@ class PixelCache:
         pixels = self._open(images)
         if not isinstance(pixels, OneSizePixels) or pixels.checked:  # of packs and shared files there is no need
             return pixels
+        self._waiting = [other for other in self._waiting if other.ahead is not None]
+        held = sum(other.nbytes for other in self._waiting)
         try:
-            if pixels.nbytes <= min(self.limit, free_memory(CPU) // 2):
+            if held + pixels.nbytes <= min(self.limit, (free_memory(CPU) + held) // 2):
                 pixels.read_ahead(self._closed.is_set)
+                self._waiting.append(pixels)
         except MixedSizesError:
             return DecodedPixels(images, self.preprocess, self.device, self.pool)
         return pixels

@@ -71,7 +71,7 @@ class OneSizePixels:
         self.shape, self.read, self.preprocess, self.device, self.checked = shape, read, preprocess, device, checked
         self.nbytes = math.prod(shape)
         self.stack: Tensor | None = None  # all images on the device, (N, 3, H, W) uint8, if they are in memory
-        self._ahead: Array | None = None  # all images on the host, from `read_ahead` until `load`
+        self.ahead: Array | None = None  # all images on the host, from `read_ahead` until `load`
         self._at_once = max(1, CHUNK_BYTES * shape[0] // max(1, self.nbytes))
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class OneSizePixels:
             MixedSizesError: an image has another size.
         """
         if self.checked and not make_room():
-            self._ahead = None
+            self.ahead = None
             return
         stack, done = None, 0
         for images in self._chunks(np.arange(len(self)), min(self._at_once, CHUNK_IMAGES)):
@@ -99,7 +99,7 @@ class OneSizePixels:
                 stack[done : done + len(images)] = images
             done += len(images)
             on_progress(len(images))
-        self.stack, self.checked, self._ahead = stack, True, None
+        self.stack, self.checked, self.ahead = stack, True, None
 
     def read_ahead(self, stopped: Callable[[], bool]) -> None:
         """Read the images into the host's memory, for `load`. Uses no device: a thread may do it while others train.
@@ -110,7 +110,7 @@ class OneSizePixels:
         ahead: Array = np.empty(self.shape, dtype=np.uint8)
         copy_rows(takewhile(lambda image: not stopped(), self.read(np.arange(len(self)))), ahead)
         if not stopped():
-            self._ahead, self.checked = ahead, True
+            self.ahead, self.checked = ahead, True
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
         height, width = (np.full(len(indices), side, dtype=np.int64) for side in self.shape[-2:])
@@ -134,7 +134,7 @@ class OneSizePixels:
 
     def _chunks(self, indices: Indices, size: int) -> Iterator[Tensor]:
         """Some images, `size` at a time: `(size, 3, H, W)` uint8, not on the device yet."""
-        images = iter(self.read(indices) if self._ahead is None else map(self._ahead.__getitem__, indices))
+        images = iter(self.read(indices) if self.ahead is None else map(self.ahead.__getitem__, indices))
         for first in range(0, len(indices), size):
             shape = (min(size, len(indices) - first), *self.shape[1:])
             chunk = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")

@@ -30,7 +30,6 @@ class RoutedInference(Inference):
         return self.routing_batch if self.selector.whole_batch else None
 
     def embed(self, pixels: Tensor) -> Embedded:
-        self.clip.model.eval()
         with torch.no_grad():
             routes = torch.cat([self.selector.routes(part) for part in torch.split(pixels, self.routing_batch)])
             with self.adapters.routed(routes):

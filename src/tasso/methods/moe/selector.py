@@ -15,6 +15,7 @@ from tasso.data.images import Indices, Pixels
 from tasso.methods.moe.adapters import PLAIN
 from tasso.methods.moe.features import AlexNetFeatures, ClipFeatures, FeatureReader, Features, Kind
 from tasso.models.clip import Clip
+from tasso.models.deferred import without_compiler
 from tasso.progress import progress
 
 # Its authors' code.
@@ -83,7 +84,7 @@ def train_auto_encoder(
     coder: AutoEncoder, read: Callable[[Indices], Tensor], batches: Indices, epoch: int, on_step: Callable[[], None]
 ) -> None:
     """Adam on the mean squared error; the rate falls to a tenth after every ten epochs of `epoch` steps."""
-    optimiser = torch.optim.Adam(coder.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    optimiser = without_compiler(torch.optim.Adam)(coder.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     for step, indices in enumerate(batches):
         for group in optimiser.param_groups:
             group["lr"] = LEARNING_RATE * DECAY ** (step // epoch // DECAY_EPOCHS)
