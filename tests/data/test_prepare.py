@@ -36,11 +36,14 @@ from tasso.data import load_sequence
 from tasso.data.annotated import read_annotated
 from tasso.data.benchmarks import MTIL
 from tasso.data.images.decode import decode
-from tasso.data.prepare import RECIPES, archives, layouts, sources, unpack
+from tasso.data.prepare import archives, layouts, sources, unpack
 from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.options import Options
 from tasso.data.prepare.prepare import Outcome, plan, prepare
-from tasso.data.prepare.splits import Listing, apply_rule, read_coop_split
+from tasso.data.prepare.sources import RECIPES
+from tasso.data.prepare.splits import apply_rule
+from tasso.data.readers.coop import read_coop_split
+from tasso.data.readers.labelled import Listing
 from tasso.errors import DataError
 from tasso.training.learner import learn
 
@@ -96,7 +99,7 @@ def test_every_layout_becomes_what_a_run_reads(tmp_path: Path, name: str) -> Non
     replicas.write(tmp_path, name)
     outcome = one(tmp_path, name)
     assert outcome.problem is None
-    task = read_annotated(tmp_path, name, RECIPES[name].sizes.prefix)
+    task = read_annotated(tmp_path, name, RECIPES[name].data_set.prefix)
     assert list(task.class_names) == NAMES[name]
     paths: set[str] = set()
     for split, count in zip(("train", "val", "test"), PER_CLASS[name], strict=True):
@@ -199,7 +202,7 @@ def test_sizes_of_the_paper_follow_from_the_rules() -> None:
     for name, classes, each in (("dtd", 47, 120), ("eurosat", 10, None), ("food-101", 101, 1000)):
         counts = [each] * classes if each else [3000, 3000, 3000, 2500, 2500, 2000, 2500, 3000, 2500, 3000]
         drawn = apply_rule("resplit", dataclasses.replace(listing(counts), test=[]), 0)
-        data_set = RECIPES[name].sizes
+        data_set = RECIPES[name].data_set
         assert (len(drawn.train), len(drawn.test)) == (data_set.train, data_set.test)
 
 
@@ -553,13 +556,13 @@ def test_counts_are_checked_against_the_paper(tmp_path: Path) -> None:
     folder = replicas.write(tmp_path, "dtd")
     problem = one(tmp_path, "dtd", dataclasses.replace(LAX, check_counts=True)).problem
     assert problem == (
-        "dtd: expected 47 classes, 2820 train and 1692 test images, found 3, 15 and 9. "
-        "Use --no-check-counts to go on with these"
+        "dtd: expected 47 classes, 2820 train, 1692 test, found 3 classes, 15 train, 9 test (the first class is "
+        "'banded'). Use --no-check-counts to go on with these"
     )
     assert not (folder / "dtd_annotations.json").exists()
     replicas.write(tmp_path, "imagenet")
     checked = one(tmp_path, "imagenet", dataclasses.replace(LAX, check_counts=True)).problem
-    assert "imagenet: expected 1000 classes" in (checked or "")
+    assert "imagenet: expected 1000 classes, found 3 classes" in (checked or "")
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -14,9 +14,9 @@ from tasso.errors import ConfigError
 
 def data_prepare(args: list[str]) -> None:
     """tasso data prepare NAME …"""
-    from tasso.data.prepare import RECIPES
     from tasso.data.prepare.options import Names, Options
     from tasso.data.prepare.prepare import GROUPS, IN_TORCHVISION, outcome_json, outcome_lines, plan, prepare
+    from tasso.data.prepare.sources import RECIPES
 
     does = "Get, unpack and annotate the paper's data sets; download or find those of other benchmarks."
     parser = Parser("tasso data prepare", does)

@@ -152,8 +152,7 @@ def for_validation(task: Task, config: RunConfig) -> Task:
             "%s: no validation images, so %g %% of each class's training images are held back (%d of %d)",
             task.name, 100 * config.val_share, len(val), len(task.train),
         )  # fmt: skip
-    nothing = task.test.subset(np.empty(0, dtype=np.int64))
-    return dataclasses.replace(task, train=train, val=val, test=nothing, split="val")
+    return dataclasses.replace(task, train=train, val=val, test=ImageSet.of(task.test.source, []), split="val")
 
 
 def task_order(config: RunConfig) -> list[str]:
@@ -199,10 +198,9 @@ def _load_task(name: str, config: RunConfig) -> Task:
 def _read_task(benchmark: Benchmark, name: str, config: RunConfig) -> Task:
     """A task of a benchmark as this run reads it."""
     task = benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
-    train, val, test = (_oriented(images, benchmark, config) for images in (task.train, task.val, task.test))
     if config.template not in (None, TASK_TEMPLATES):
         task = dataclasses.replace(task, templates=(), train_templates=())
-    return dataclasses.replace(task, train=train, val=val, test=test)
+    return task.with_sets(lambda images: _oriented(images, benchmark, config))
 
 
 def _oriented(images: ImageSet, benchmark: Benchmark, config: RunConfig) -> ImageSet:

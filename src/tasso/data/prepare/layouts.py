@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasso.data.prepare.splits import Item, Listing
-from tasso.data.readers.labelled import lines
+from tasso.data.readers.labelled import Item, Listing, lines
 from tasso.errors import DataError
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")

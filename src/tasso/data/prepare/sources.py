@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasso.data.benchmarks import MTIL, DataSet
+from tasso.data.readers.coop import COOP_PAGE
 
 # official: the lists say train, val and test. resplit: 50/20/30 of each class. hold-out: official test, and 80/20 of
 # each class of the rest. reference: unlabelled images.
 Rule = Literal["official", "resplit", "hold-out", "reference"]
 
-COOP_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 REFERENCE = "imagenet"
 
 
@@ -51,13 +51,13 @@ class Recipe:
     coop_split: str | None = None
 
     @property
-    def sizes(self) -> DataSet:
-        """The sizes it must have: the paper's table."""
+    def data_set(self) -> DataSet:
+        """The benchmark's entry, with the sizes it must have."""
         return next(data_set for data_set in (*MTIL.data_sets, MTIL.reference) if data_set.name == self.name)
 
     @property
     def annotation_file(self) -> str:
-        return f"{self.sizes.prefix}_annotations.json"
+        return f"{self.data_set.prefix}_annotations.json"
 
 
 _OXFORD = "https://www.robots.ox.ac.uk/~vgg/data"

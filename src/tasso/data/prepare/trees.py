@@ -29,8 +29,9 @@ from tasso.data.prepare.archives import (
 from tasso.data.prepare.layouts import DRAWN_LIST
 from tasso.data.prepare.nested import unpack_reference
 from tasso.data.prepare.options import Options
-from tasso.data.prepare.sources import COOP_PAGE, REFERENCE, Archive, Recipe
+from tasso.data.prepare.sources import REFERENCE, Archive, Recipe
 from tasso.data.prepare.unpack import BadArchiveError, unpack
+from tasso.data.readers.coop import COOP_PAGE
 from tasso.files import write_text
 
 log = logging.getLogger("tasso")

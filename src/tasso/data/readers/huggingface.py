@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tasso.config.task_specs import HUB
-from tasso.data.readers.labelled import SPLIT_NAMES, SPLITS, Entry, LabelledImages, Split
+from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages
 from tasso.data.readers.names import readable
+from tasso.data.task import SPLITS, Split
 from tasso.errors import DataError
 
 

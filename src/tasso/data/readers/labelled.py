@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
-from tasso.data.task import Source
+from tasso.data.annotated import FolderSource
+from tasso.data.task import Source, Split, Task
 from tasso.errors import DataError
 
-Split = Literal["train", "val", "test"]
-SPLITS: tuple[Split, ...] = ("train", "val", "test")
 SPLIT_NAMES: dict[str, Split] = {
     "train": "train", "training": "train",
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
@@ -49,6 +47,32 @@ class LabelledImages:
     entries: Sequence[Entry]
     labels: tuple[str, ...] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+
+
+Item = tuple[str, int]  # a path below the folder of images, and a label
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Class names and images of a data set as its own lists have them."""
+
+    class_names: tuple[str, ...]
+    train: list[Item]
+    val: list[Item] = field(default_factory=list)
+    test: list[Item] = field(default_factory=list)
+
+    @property
+    def sets(self) -> dict[Split, list[Item]]:
+        """Its images by split."""
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    def spaced(self) -> Listing:
+        """The same without underscores in class names."""
+        return replace(self, class_names=tuple(name.replace("_", " ") for name in self.class_names))
+
+    def task(self, images: Path) -> Task:
+        """As a task, with the images in this folder."""
+        return Task.of(images.name, self.class_names, FolderSource(images), self.sets)
 
 
 def split_of(text: str, where: str) -> Split:

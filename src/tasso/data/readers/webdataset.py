@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, Split, is_image
+from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, is_image
+from tasso.data.task import Split
 from tasso.errors import DataError
 from tasso.files import parse_json
 from tasso.progress import progress
