@@ -557,7 +557,7 @@ def test_counts_are_checked_against_the_paper(tmp_path: Path) -> None:
     problem = one(tmp_path, "dtd", dataclasses.replace(LAX, check_counts=True)).problem
     assert problem == (
         "dtd: expected 47 classes, 2820 train, 1692 test, found 3 classes, 15 train, 9 test (the first class is "
-        "'banded'). Use --no-check-counts to go on with these"
+        "'banded': another data set?). Use --no-check-counts to go on with these"
     )
     assert not (folder / "dtd_annotations.json").exists()
     replicas.write(tmp_path, "imagenet")
@@ -592,7 +592,7 @@ def test_a_tar_that_ends_between_two_members_is_not_whole(tmp_path: Path) -> Non
     with tarfile.open(file) as opened:
         assert len(opened.getnames()) == 2
     with pytest.raises(DataError, match="ends in the middle"):
-        unpack.unpack(file, [("a/", "images/")], tmp_path / "out")
+        unpack.unpack(file, {"a/": "images/"}, tmp_path / "out")
 
 
 def test_imagenet_without_its_last_class_is_not_whole(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def _load_task(name: str, config: RunConfig) -> Task:
     benchmark, task = _catalogue_task(spec["from"], config)
     loaded = _read_task(benchmark, task, config)
     if "template" in spec:
-        loaded = dataclasses.replace(loaded, templates=read_templates(spec["template"]), train_templates=())
+        loaded = loaded.with_templates(read_templates(spec["template"]))
     return dataclasses.replace(loaded, name=name)
 
 
@@ -199,7 +199,7 @@ def _read_task(benchmark: Benchmark, name: str, config: RunConfig) -> Task:
     """A task of a benchmark as this run reads it."""
     task = benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
     if config.template not in (None, TASK_TEMPLATES):
-        task = dataclasses.replace(task, templates=(), train_templates=())
+        task = task.with_templates(())
     return task.with_sets(lambda images: _oriented(images, benchmark, config))
 
 

@@ -196,6 +196,10 @@ class Task:
         """The task with all its sets changed alike."""
         return replace(self, train=change(self.train), val=change(self.val), test=change(self.test))
 
+    def with_templates(self, templates: tuple[str, ...]) -> Task:
+        """The task with these prompt templates, in training as well; none: those of the run."""
+        return replace(self, templates=templates, train_templates=())
+
     def prompts(self, default: Sequence[str]) -> tuple[str, ...]:
         """The task's own prompt templates, or else `default`, those of the run."""
         return self.templates or tuple(default)

@@ -23,6 +23,7 @@ class DataSet:
         load: reads it; the argument is the folder with all data sets.
         prefix: of its annotation file, in the layout of the paper's authors.
         kind: torchvision's class that downloads it, if there is one.
+        place: where its lists are in that folder, for messages.
         any_length: a subset of its images is drawn, so that their number is not checked.
     """
 
@@ -33,6 +34,7 @@ class DataSet:
     load: Callable[[Path], Task]
     prefix: str = ""
     kind: str = ""
+    place: str = ""
     any_length: bool = False
 
     @property
@@ -45,16 +47,21 @@ class DataSet:
         """Read it under its name."""
         task = replace(self.load(root), name=self.name)
         if check_counts and not self.any_length:
-            self.check(task, f" in {root}")
+            self.check(task, f" in {root / self.place}")
         return task
+
+    def changed(self, change: Callable[[Task], Task]) -> DataSet:
+        """The same data set, with the task changed after it is read."""
+        return replace(self, load=lambda root: change(self.load(root)))
 
     def check(self, task: Task, where: str = "") -> None:
         """Raise a DataError if it has other sizes; of other classes it names the first."""
         found = {key: task.counts[key] for key in self.sizes}
         if found != self.sizes:
-            other = f" (the first class is {task.class_names[0]!r})" if found.get("classes") != self.classes else ""
+            other = found.get("classes") != self.classes
+            hint = f" (the first class is {task.class_names[0]!r}: another data set?)" if other else ""
             raise DataError(
-                f"{self.name}: expected {_words(self.sizes)}, found {_words(found)}{where}{other}. Use "
+                f"{self.name}: expected {_words(self.sizes)}, found {_words(found)}{where}{hint}. Use "
                 "--no-check-counts to go on with these"
             )
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from tasso.config import RunConfig
 from tasso.data.benchmarks.base import Benchmark, DataSet
-from tasso.data.benchmarks.field import PEERS, zscl
+from tasso.data.benchmarks.field import ZSCL
 from tasso.data.readers import load_own
 from tasso.data.readers.labelled import Listing, lines
 from tasso.data.task import Task
@@ -96,7 +95,7 @@ def _steps(name: str, data_set: DataSet, split: str, order: str, template: str =
     return Benchmark(name, f"{data_set.name}: {size}", (data_set,), protocol=protocol, options=options)
 
 
-CIFAR = replace(zscl("cifar100"), load=replace(PEERS["cifar100"], forms=()).load)
+CIFAR = ZSCL["cifar100"].changed(lambda task: task.with_templates(()))
 TINY = DataSet("tiny-imagenet", 200, 100_000, 10_000, tiny_imagenet)
 IMAGENET_R = DataSet("imagenet-r", 200, 24_000, 6_000, class_folders("imagenet-r"))
 CUB = DataSet("cub", 200, 9_430, 2_358, class_folders("cub"))

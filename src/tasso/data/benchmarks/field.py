@@ -153,13 +153,16 @@ class CoopSet:
     folder: str
     split: str = ""
 
+    @property
+    def place(self) -> str:
+        return f"{self.folder}/{self.split or 'variants.txt'}"
+
     def load(self, root: Path) -> Task:
-        folder = root / self.folder
-        file = folder / (self.split or "variants.txt")
+        file = root / self.place
         if not file.is_file():
             raise DataError(f"{file} is missing: CoOp's folder and split. Where to get them: {COOP_PAGE}")
         if not self.split:
-            return aircraft(folder / "images", folder).task(folder / "images")
+            return aircraft(file.parent / "images", file.parent).task(file.parent / "images")
         listing = read_coop_split(file).spaced()
         return listing.task(find_images(file, next(path for pairs in listing.sets.values() for path, _ in pairs)))
 
@@ -175,46 +178,32 @@ COOP_SETS = {
     "cars": CoopSet((196, 6509, 8041), "stanford_cars", "split_zhou_StanfordCars.json"),
     "sun397": CoopSet((397, 15_880, 19_850), "sun397", "split_zhou_SUN397.json"),
 }
-CUT = {"cifar100": (100, 40_000, 10_000), "mnist": (10, 48_000, 10_000)}  # sizes as DIKI cuts them
-
-
-# -- the data sets of each protocol --------------------------------------------------------------------------------
-
-
-def zscl(name: str) -> DataSet:
-    peer = PEERS[name]
-    return DataSet(name, *peer.sizes, peer.load, kind=peer.kind)
+ZSCL = {name: DataSet(name, *peer.sizes, peer.load, kind=peer.kind) for name, peer in PEERS.items()}
+COOP = {name: DataSet(name, *one.sizes, one.load, place=one.place) for name, one in COOP_SETS.items()}
+CUT = {"cifar100": 40_000, "mnist": 48_000}  # CoOp does not have these; the training images that DIKI leaves of them
 
 
 def diki(name: str) -> DataSet:
-    """CoOp's split and names, and the first of ZSCL's templates. Of the two that CoOp does not have, a fifth of each
-    class's training images is held back for validation."""
-    peer = PEERS[name]
+    """CoOp's split and names, and the first of ZSCL's templates. Where CoOp has no split, a fifth of each class's
+    training images is held back for validation."""
+    if name in COOP:
+        return COOP[name].changed(lambda task: task.with_templates(PEERS[name].forms[:1]))
 
-    def load(root: Path) -> Task:
-        if name in CUT:
-            task = peer.load(root)
-            train, val = hold_back(task.train, 0.2, SEED)
-            task = replace(task, train=train, val=val)
-        else:
-            task = COOP_SETS[name].load(root)
-        return replace(task, templates=peer.forms[:1], train_templates=())
+    def cut(task: Task) -> Task:
+        train, val = hold_back(task.train, 0.2, SEED)
+        return replace(task.with_templates(PEERS[name].forms[:1]), train=train, val=val)
 
-    if name in CUT:
-        return DataSet(name, *CUT[name], load, kind=peer.kind)
-    return DataSet(name, *COOP_SETS[name].sizes, load)
+    return replace(ZSCL[name], train=CUT[name]).changed(cut)
 
 
 def x_tail(name: str) -> DataSet:
     """CoOp's split; one template for everything, so two data sets have other class names."""
-    one = COOP_SETS.get(name, PEERS["mnist"])
     form = {"mnist": 'number: "{}"', "eurosat": "{} satellite location"}.get(name, "{}")
 
-    def load(root: Path) -> Task:
-        task = one.load(root)
-        return replace(task, class_names=tuple(map(form.format, task.class_names)), templates=(), train_templates=())
+    def change(task: Task) -> Task:
+        return replace(task.with_templates(()), class_names=tuple(map(form.format, task.class_names)))
 
-    return DataSet(name, *one.sizes, load, kind=PEERS[name].kind if name not in COOP_SETS else "")
+    return {**ZSCL, **COOP}[name].changed(change)
 
 
 # -- the benchmarks ------------------------------------------------------------------------------------------------
@@ -233,8 +222,10 @@ ALL = "ZSCL's eleven data sets, split and prompted as in its code"
 OWN = {"template": TASK_TEMPLATES}
 
 FIELD = (
-    _benchmark("mtil-11", ALL, ORDER_I, zscl, "ZSCL", **OWN),
-    _benchmark("mtil-11-5shot", f"{ALL}, 5 training images per class", ORDER_I, zscl, "ZSCL", shots=5, **OWN),
+    _benchmark("mtil-11", ALL, ORDER_I, ZSCL.__getitem__, "ZSCL", **OWN),
+    _benchmark(
+        "mtil-11-5shot", f"{ALL}, 5 training images per class", ORDER_I, ZSCL.__getitem__, "ZSCL", shots=5, **OWN
+    ),
     _benchmark(
         "mtil-11-coop", "the eleven with CoOp's splits and names, as DIKI has them", ORDER_I, diki, "CoOp", **OWN
     ),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import check_files, read_annotated
-from tasso.data.prepare.layouts import LAYOUTS
 from tasso.data.prepare.options import Options
 from tasso.data.prepare.sources import REFERENCE, Recipe, Rule
 from tasso.data.prepare.splits import apply_rule
@@ -70,7 +69,7 @@ def annotate(recipe: Recipe, folder: Path, options: Options, split: Path | None)
     else:
         images = folder / IMAGES
         lists = images if recipe.name == REFERENCE else folder / LISTS
-        listing = apply_rule(recipe.rule, LAYOUTS[recipe.name](images, lists), options.split_seed)
+        listing = apply_rule(recipe.rule, recipe.layout(images, lists), options.split_seed)
         origin = SPLIT_ORIGIN[recipe.rule]
     if options.names == "spaces":
         listing = listing.spaced()

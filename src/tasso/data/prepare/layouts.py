@@ -8,7 +8,7 @@ have other class names, and do not say which line of a list is wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -189,19 +189,6 @@ def imagenet(images: Path, lists: Path) -> Listing:
     names = IMAGENET_CLASSNAMES if len(folders) == len(IMAGENET_CLASSNAMES) else folders
     unique = tuple(IMAGENET_NAMES.get(folder, name) for folder, name in zip(folders, names, strict=True))
     return Listing(unique, items)
-
-
-LAYOUTS: Mapping[str, Callable[[Path, Path], Listing]] = {
-    "fgvc-aircraft": aircraft,
-    "dtd": dtd,
-    "eurosat": eurosat,
-    "flowers-102": flowers,
-    "food-101": food,
-    "oxford-pets": pets,
-    "stanford-cars": cars,
-    "ucf-101": ucf,
-    "imagenet": imagenet,
-}
 
 
 def class_folders(images: Path, names: set[str] | None, where: Path) -> Listing:

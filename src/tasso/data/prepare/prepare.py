@@ -10,7 +10,7 @@ from typing import Any
 
 from tasso.data.annotated import check_files
 from tasso.data.benchmarks.class_incremental import CLASS_INCREMENTAL
-from tasso.data.benchmarks.field import FIELD, PEERS, zscl
+from tasso.data.benchmarks.field import FIELD, PEERS, ZSCL
 from tasso.data.prepare.annotations import annotate, check_annotations, counts, find_coop_split, has_own_annotations
 from tasso.data.prepare.archives import archive_folders, find, how_to_get
 from tasso.data.prepare.options import Options
@@ -147,7 +147,7 @@ def prepare_torchvision(kind: str, root: Path, options: Options) -> Outcome:
     except DataError as error:
         raise DataError(f"{error}{_remark(kind)}") from None
     if options.check_counts:
-        zscl(name).check(task, f" in {root}")
+        ZSCL[name].check(task, f" in {root}")
     return Outcome(kind, (did,), "official" if len(peer.parts) == 2 else "drawn as ZSCL's code does", task.counts)
 
 

@@ -124,7 +124,7 @@ def _unpack(recipe: Recipe, archive: Archive, path: Path, into: Path, trees: Seq
         write_text(into / IMAGES / DRAWN_LIST, "".join(f"train/{name}\n" for name in order))
         return
     # None, not dropped: members of a folder that is not needed must not match a later, shorter prefix.
-    picks = [(prefix, target if target.partition("/")[0] in trees else None) for prefix, target in archive.picks]
+    picks = {prefix: target if target.partition("/")[0] in trees else None for prefix, target in archive.picks.items()}
     unpack(path, picks, into)
 
 
