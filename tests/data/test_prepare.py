@@ -437,11 +437,11 @@ def append(files: dict[str, bytes], name: str, *lines: str) -> dict[str, bytes]:
 MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "aircraft: no list of variants": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
-        lambda: without(replicas.aircraft_files(), f"{AIR}/variants.txt"), "variants.txt is missing"),
+        lambda: without(replicas.aircraft_files(), f"{AIR}/variants.txt"), "variants.txt: no such file"),
     "aircraft: no test list": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: without(replicas.aircraft_files(), f"{AIR}/images_variant_test.txt"),
-        "images_variant_test.txt is missing"),
+        "images_variant_test.txt: no such file"),
     "aircraft: an empty list": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: {**replicas.aircraft_files(), f"{AIR}/images_variant_val.txt": b""}, "the list is empty"),
@@ -454,7 +454,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda: without(replicas.aircraft_files(), f"{AIR}/images/0000004.jpg"), "0000004.jpg"),
     "aircraft: a list that is no text": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
-        lambda: {**replicas.aircraft_files(), f"{AIR}/variants.txt": b"\xff\xfe\x00"}, "not a readable list"),
+        lambda: {**replicas.aircraft_files(), f"{AIR}/variants.txt": b"\xff\xfe\x00"}, "not a readable text file"),
     "dtd: a folder too many": bad(
         "dtd", "dtd-r1.0.1.tar.gz",
         lambda: {**replicas.dtd_files(), "dtd/images/plaid/plaid_1.jpg": replicas.image(0, 0)},
@@ -506,7 +506,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda: append(replicas.pets_files()[1], "annotations/test.txt", "Beagle_3 9 1 1"), "leave out a label"),
     "pets: no test list": bad(
         "oxford-pets", "annotations.tar.gz",
-        lambda: without(replicas.pets_files()[1], "annotations/test.txt"), "test.txt is missing"),
+        lambda: without(replicas.pets_files()[1], "annotations/test.txt"), "test.txt: no such file"),
     "cars: test lists without labels": (
         "stanford-cars",
         lambda into: (into / "cars_test_annos_withlabels.mat").write_bytes(

@@ -16,7 +16,9 @@ from tasso.config.task_specs import names_catalogue
 from tasso.data.annotated import PREPARE, check_files
 from tasso.data.benchmarks import ATLAS, BENCHMARKS, Benchmark
 from tasso.data.benchmarks.base import Reference
-from tasso.data.readers import few_shot, find_all_images, hold_back, load_own
+from tasso.data.readers import find_all_images, load_own
+from tasso.data.readers.labelled import lines
+from tasso.data.readers.split import draw, few_shot, first_of_each, hold_back
 from tasso.data.sequences import order
 from tasso.data.steps import WHOLE, class_order_text, named_classes, parse_split, split_task
 from tasso.data.task import AsStored, ImageSet, Stamped, Task, TaskSequence
@@ -49,8 +51,11 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
     sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
-    texts = read_texts(config.reference_texts) if config.reference_texts else ()
-    sequence = dataclasses.replace(sequence, reference_texts=texts)
+    if config.reference_texts:
+        try:
+            sequence = dataclasses.replace(sequence, reference_texts=tuple(lines(config.reference_texts)))
+        except DataError as error:
+            raise DataError(f"reference_texts: {error}") from None
     if config.reference == TASK_IMAGES:
         return sequence
     reference, class_names = _load_reference(config)
@@ -258,35 +263,9 @@ def _is_drawn(config: RunConfig) -> bool:
     return all(name in BENCHMARKS and not BENCHMARKS[name].needs_root for name in names)
 
 
-def read_texts(path: Path) -> tuple[str, ...]:
-    """One text per line; empty lines are skipped."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"reference_texts: {path}: not a readable text file: {error}") from None
-    texts = tuple(line.strip() for line in lines if line.strip())
-    if not texts:
-        raise DataError(f"reference_texts: {path} has no texts")
-    return texts
-
-
-def first_of_each(images: ImageSet, count: int) -> ImageSet:
-    """The first `count` images per class."""
-    counts: Counter[int] = Counter()
-    chosen = []
-    for index, label in enumerate(images.labels.tolist()):
-        counts[label] += 1
-        if counts[label] <= count:
-            chosen.append(index)
-    return images.subset(np.asarray(chosen, dtype=np.int64))
-
-
 def subset(images: ImageSet, config: RunConfig) -> ImageSet:
-    """The subset of reference images, drawn from the annotation list as the authors do."""
-    if len(images) <= config.reference_images:
-        return images
-    chosen = np.random.default_rng(config.reference_seed).choice(len(images), config.reference_images, replace=False)
-    return images.subset(chosen.astype(np.int64))
+    """The reference images that a run uses."""
+    return images.subset(draw(len(images), config.reference_images, config.reference_seed))
 
 
 def data_root(config: RunConfig, benchmark: Benchmark) -> Path:

@@ -17,9 +17,9 @@ from tasso.config import TASK_TEMPLATES
 from tasso.data.benchmarks.base import Benchmark, DataSet
 from tasso.data.benchmarks.paper import MTIL
 from tasso.data.prepare.layouts import aircraft
-from tasso.data.readers import hold_back
 from tasso.data.readers.coop import COOP_PAGE, find_images, read_coop_split
 from tasso.data.readers.from_torchvision import read_torchvision
+from tasso.data.readers.split import hold_back
 from tasso.data.task import ImageSet, Task
 from tasso.errors import DataError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import FolderSource
-from tasso.data.readers.labelled import Entry, Item, LabelledImages, Listing
+from tasso.data.readers.labelled import Entry, Item, LabelledImages, Listing, read_text
 from tasso.data.readers.names import readable
 from tasso.data.task import SPLITS, Split
 from tasso.errors import DataError
@@ -19,9 +19,7 @@ ITEM = "[path, label, class name]"
 def parse_coop(file: Path) -> tuple[dict[int, str], dict[Split, list[Item]]]:
     """Class names by label, and the images of each split."""
     try:
-        document: Any = parse_json(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a readable text file: {error}") from None
+        document: Any = parse_json(read_text(file))
     except ValueError as error:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("train"), list):

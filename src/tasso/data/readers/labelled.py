@@ -88,15 +88,19 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
+def read_text(file: Path) -> str:
+    """The text of a file, without a byte order mark."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"{file}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: not a readable text file: {error}") from None
+
+
 def lines(file: Path) -> list[str]:
     """The lines of a list, without empty ones."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError(f"the list {file} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a readable list: {error}") from None
-    found = [line.strip() for line in text.splitlines() if line.strip()]
+    found = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     if not found:
         raise DataError(f"{file}: the list is empty")
     return found

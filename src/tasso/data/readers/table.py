@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import FolderSource
-from tasso.data.readers.labelled import Entry, LabelledImages, split_of
+from tasso.data.readers.labelled import Entry, LabelledImages, read_text, split_of
 from tasso.errors import DataError
 from tasso.files import json_lines
 
@@ -32,7 +32,7 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
         images: the folder that paths are relative to; by default that of the file.
         columns: which columns have `path`, `label` and `split`, if they have other names.
     """
-    text = _text(file)
+    text = read_text(file)
     header, rows = _json_lines(file, text) if file.suffix.lower() in SUFFIXES[2:] else _cells(file, text)
     chosen = _columns(file, header, columns or {})
     source = FolderSource(images or file.parent)
@@ -57,13 +57,6 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
             f"relative to {source.root}; 'images: FOLDER' in a .yaml file of tasks says otherwise"
         )
     return LabelledImages(str(file), source, entries)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a readable text file: {error}") from None
 
 
 def _cells(file: Path, text: str) -> tuple[list[str], list[Row]]:
