@@ -15,7 +15,7 @@ from tasso.errors import ConfigError
 def data_prepare(args: list[str]) -> None:
     """tasso data prepare NAME …"""
     from tasso.data.prepare.options import Names, Options
-    from tasso.data.prepare.prepare import GROUPS, IN_TORCHVISION, outcome_json, outcome_lines, plan, prepare
+    from tasso.data.prepare.prepare import GROUPS, IN_TORCHVISION, outcome_lines, plan, prepare
     from tasso.data.prepare.sources import RECIPES
 
     does = "Get, unpack and annotate the paper's data sets; download or find those of other benchmarks."
@@ -42,7 +42,7 @@ def data_prepare(args: list[str]) -> None:
         print("\n".join(plan(names, root, options)))
         return
     outcomes = prepare(names, root, options)
-    print(json.dumps(outcome_json(outcomes), indent=1) if as_json else "\n".join(outcome_lines(outcomes)))
+    print(json.dumps([vars(one) for one in outcomes], indent=1) if as_json else "\n".join(outcome_lines(outcomes)))
     if any(outcome.problem for outcome in outcomes):
         sys.exit(2)
 

@@ -112,7 +112,7 @@ def cost_of(plans: Sequence[Plan], setup: Setup, out: Path, execution: Execution
     counts = tuple((plan.name, len(plan.jobs(setup))) for plan in plans)
     at_once = None
     if execution.engine == "local" and left:
-        at_once = min(len(left), len(devices_for(left, execution.at_once, execution.gpus, execution.device)))
+        at_once = min(len(left), len(devices_for(left, execution)))
     # A method that has not run yet is taken to be as fast as the others are on average.
     total = sum(steps[job] * seconds.get(job.options["method"]["name"], mean) for job in left) if mean else None
     return Cost(

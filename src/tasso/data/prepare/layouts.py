@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasso.data.readers.labelled import Item, Listing, lines
+from tasso.data.readers.labelled import Item, Listing, is_image, lines
 from tasso.errors import DataError
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 DRAWN_LIST = "reference.txt"  # the reference images that were unpacked, in the order of the draw
 
 EUROSAT_NAMES = {
@@ -79,7 +78,7 @@ def flowers(images: Path, lists: Path) -> Listing:
         if not 0 <= label < len(names):
             raise DataError(f"{file}: image {number} has label {label + 1}, which is not one of 1 … {len(names)}")
     items = [(f"image_{number:05d}.jpg", label) for number, label in enumerate(labels, start=1)]
-    return Listing(_used(names, items), items)
+    return Listing(names[: max(labels, default=-1) + 1], items)  # a part of the data set has fewer classes
 
 
 def flower_names() -> tuple[str, ...]:
@@ -201,10 +200,7 @@ def class_folders(images: Path, names: set[str] | None, where: Path) -> Listing:
             raise DataError(f"{images}: the folder of the class {absent[0]} is missing ({where})")
     items = []
     for label, name in enumerate(folders):
-        files = sorted(
-            file.name for file in (images / name).iterdir()
-            if file.suffix.lower() in IMAGES and not file.name.startswith(".")
-        )  # fmt: skip
+        files = sorted(f.name for f in (images / name).iterdir() if is_image(f.name) and not f.name.startswith("."))
         if not files:
             raise DataError(f"{images / name}: no images in this folder")
         items += [(f"{name}/{image}", label) for image in files]
@@ -237,8 +233,3 @@ def _label(labels: Mapping[str, int], name: str, where: str) -> int:
     if name not in labels:
         raise DataError(f"{where}: {name!r} is unknown")
     return labels[name]
-
-
-def _used(names: tuple[str, ...], items: list[Item]) -> tuple[str, ...]:
-    """Names up to the highest label: a part of a data set has fewer classes."""
-    return names[: max((label for _, label in items), default=-1) + 1]

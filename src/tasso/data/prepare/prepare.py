@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasso.data.annotated import check_files
 from tasso.data.benchmarks.class_incremental import CLASS_INCREMENTAL
@@ -183,8 +182,3 @@ def outcome_lines(outcomes: Sequence[Outcome]) -> list[str]:
     if ready < len(outcomes):
         lines.append(f"{ready} of {len(outcomes)} ready. When the problems are solved, the same command continues")
     return lines
-
-
-def outcome_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """The outcomes for JSON."""
-    return [asdict(outcome) for outcome in outcomes]

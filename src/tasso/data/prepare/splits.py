@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 from tasso.data.prepare.sources import Rule
 from tasso.data.readers.labelled import Item, Listing
@@ -16,10 +15,11 @@ def apply_rule(rule: Rule, listing: Listing, seed: int) -> Listing:
     """
     if rule in ("official", "reference"):
         return listing
-    groups = _by_class(listing.train, len(listing.class_names))
+    groups: list[list[Item]] = [[] for _ in listing.class_names]
+    for item in _shuffled(listing.train, seed):
+        groups[item[1]].append(item)
     train, val, test = [], [], list(listing.test)
     for group in groups:
-        group = _shuffled(group, seed)
         # Rounded as CoOp's code rounds, so that the sizes are those of its files.
         if rule == "resplit":
             first, second = round(0.5 * len(group)), round(0.2 * len(group))
@@ -31,13 +31,6 @@ def apply_rule(rule: Rule, listing: Listing, seed: int) -> Listing:
             val += group[:count]
             train += group[count:]
     return Listing(listing.class_names, train, val, test)
-
-
-def _by_class(items: Sequence[Item], classes: int) -> list[list[Item]]:
-    groups: list[list[Item]] = [[] for _ in range(classes)]
-    for path, label in items:
-        groups[label].append((path, label))
-    return groups
 
 
 def _shuffled(items: list[Item], seed: int) -> list[Item]:

@@ -13,7 +13,8 @@ from tasso.data.readers.labelled import Entry, LabelledImages, read_text, split_
 from tasso.errors import DataError
 from tasso.files import json_lines
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
+JSON_LINES = (".jsonl", ".ndjson")
+SUFFIXES = (".csv", ".tsv", *JSON_LINES)
 # Names of columns that are recognised, in this order.
 COLUMN_NAMES = {
     "path": ("path", "image", "file", "filename", "file_name", "filepath", "image_path"),
@@ -33,7 +34,11 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
         columns: which columns have `path`, `label` and `split`, if they have other names.
     """
     text = read_text(file)
-    header, rows = _json_lines(file, text) if file.suffix.lower() in SUFFIXES[2:] else _cells(file, text)
+    if file.suffix.lower() in JSON_LINES:
+        rows: list[Row] = list(json_lines(text, file, "an object with path and label"))
+        header = list(dict.fromkeys(key for _, cells in rows for key in cells))
+    else:
+        header, rows = _cells(file, text)
     chosen = _columns(file, header, columns or {})
     source = FolderSource(images or file.parent)
     entries: list[Entry] = []
@@ -78,11 +83,6 @@ def _cells(file: Path, text: str) -> tuple[list[str], list[Row]]:
     except csv.Error as error:
         raise DataError(f"{file}, line {reader.line_num}: cannot be read: {error}") from None
     return header, rows
-
-
-def _json_lines(file: Path, text: str) -> tuple[list[str], list[Row]]:
-    rows = list(json_lines(text, file, "an object with path and label"))
-    return list(dict.fromkeys(key for _, cells in rows for key in cells)), rows
 
 
 def _columns(file: Path, header: list[str], given: Mapping[str, str]) -> dict[str, str]:

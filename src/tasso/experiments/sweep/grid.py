@@ -77,13 +77,12 @@ class Grid:
 
 def combined(method: str, *sources: Options) -> dict[str, Any]:
     """Options of one run of this method; later sources win, and hyper-parameters of other methods are left out."""
-    run: dict[str, Any] = {}
-    hyper: dict[str, Any] = {}
-    for key, value in itertools.chain.from_iterable(source.items() for source in sources):
-        if not key.startswith(METHOD):
-            run[key] = value
-        elif has_option(method, key):
-            hyper[key.removeprefix(METHOD)] = value
+    from tasso.methods import find_method
+
+    given = {key: value for source in sources for key, value in source.items()}
+    own = options_of(find_method(method))
+    run = {key: value for key, value in given.items() if not key.startswith(METHOD)}
+    hyper = {name: given[f"{METHOD}{name}"] for name in own if f"{METHOD}{name}" in given}
     return {**run, "method": {"name": method, **hyper}}
 
 
@@ -93,13 +92,6 @@ def _times_rate(factor: float, options: Options) -> float:
 
     config, _ = with_defaults(from_dict(options, "run"))
     return float(f"{factor * float(config.lr):.1e}")
-
-
-def has_option(method: str, key: str) -> bool:
-    """Is `method.NAME` a hyper-parameter of this method?"""
-    from tasso.methods import find_method
-
-    return key.removeprefix(METHOD) in options_of(find_method(method))
 
 
 # -- from arguments and files ------------------------------------------------------------------------------------

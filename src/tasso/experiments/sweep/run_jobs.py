@@ -92,7 +92,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, execution: Execution | None = No
     pending = [job for job in jobs if not is_finished(folder / job.name)]
     if pending and execution.engine == "local":
         # Raises if there are none, before anything is made.
-        devices_for(pending, execution.at_once, execution.gpus, execution.device)
+        devices_for(pending, execution)
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     summary = Summary(folder, len(jobs), before=len(jobs) - len(pending))
@@ -138,14 +138,12 @@ def _run_on_engine(
             works, folder / LOGS / "slurm", execution.at_once, stop, report, execution.slurm, execution.cluster
         )
     elif execution.engine == "ray":
-        from tasso.experiments.sweep.on_ray import has_gpus, run_on_ray
+        from tasso.experiments.sweep.on_ray import run_on_ray
 
         works = [_work(job, folder, execution) for job in jobs]
-        run_on_ray(
-            works, 1 if timed else execution.at_once or 1, stop, report, gpu=execution.device != "cpu" and has_gpus()
-        )
+        run_on_ray(works, 1 if timed else execution.at_once or 1, stop, report, execution.device)
     else:
-        devices = devices_for(jobs, execution.at_once, execution.gpus, execution.device)[: 1 if timed else len(jobs)]
+        devices = devices_for(jobs, execution)[: 1 if timed else len(jobs)]
         log.info("%d at a time on %s", len(devices), ", ".join(dict.fromkeys(devices)))
         works = [_work(job, folder, execution, runs_at_once=len(devices)) for job in jobs]
         with mps(devices), place_for_images(folder) as place:
