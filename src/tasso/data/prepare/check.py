@@ -23,6 +23,12 @@ from tasso.data.task import SPLITS
 from tasso.errors import ConfigError, DataError, no_such
 
 Kind = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
+# Class names of data sets, by benchmark and name.
+KNOWN_NAMES: dict[tuple[str, str], Callable[[], Sequence[str]]] = {
+    ("mtil", "eurosat"): lambda: tuple(EUROSAT_NAMES.values()),
+    ("mtil", "flowers-102"): flower_names,
+    ("mtil-mini", "flowers-102"): flower_names,
+}
 
 
 @dataclass
@@ -144,24 +150,17 @@ def _check_labels(report: DataSetReport, task: Task) -> None:
 
 def _check_names(report: DataSetReport, names: Sequence[str], benchmark: str) -> None:
     """Compare with the benchmark's names where they are known. CLIP's tokenizer ignores case, and so does this."""
-    if benchmark == "mtil" and report.name == "eurosat":
-        _compare_names(report, names, list(EUROSAT_NAMES.values()))
-    if benchmark in ("mtil", "mtil-mini") and report.name == "flowers-102":
-        _compare_names(report, names, flower_names())
+    known = KNOWN_NAMES.get((benchmark, report.name), lambda: ())()
+    if len(names) == len(known):  # else it is reported as a wrong count
+        for label, (name, right) in enumerate(zip(names, known, strict=True)):
+            if name.casefold().replace("_", " ") != right.casefold():
+                report.problems.append(("class names", f"class {label} is {name!r}, not {right!r}"))
+                break
     without_year = [name for name in names if not name[:4].isdecimal()]
     if benchmark == "mtil" and report.name == "stanford-cars" and without_year:
         report.notes.append(f"{len(without_year)} class names do not begin with the year, such as {without_year[0]!r}")
     if joined := [name for name in names if "_" in name]:
         report.notes.append(f"{len(joined)} class names have underscores, such as {joined[0]!r}; prompts keep them")
-
-
-def _compare_names(report: DataSetReport, found: Sequence[str], expected: Sequence[str]) -> None:
-    if len(found) != len(expected):
-        return  # reported as a wrong count already
-    for label, (name, right) in enumerate(zip(found, expected, strict=True)):
-        if name.casefold().replace("_", " ") != right.casefold():
-            report.problems.append(("class names", f"class {label} is {name!r}, not {right!r}"))
-            return
 
 
 def _read(report: DataSetReport, images: ImageSet, title: str, pool: ImagePool, cache: CheckedImages) -> None:
