@@ -36,7 +36,6 @@ RELEVANT = (
     "model", "method", "protocol", "batch_size", "reference_batch_size", "accumulate", "precision", "tune", "lora_rank",
     "checkpoint_activations",
 )  # fmt: skip
-STEPS = 1000  # any number above two: the schedule changes no multiplication
 
 
 def make_setup(
@@ -235,5 +234,5 @@ def _count(job: Job, device: str) -> Arithmetic:
     options: dict[str, Any] = {key: job.options[key] for key in RELEVANT if key in job.options}
     data_sets = BENCHMARKS[str(job.options.get("benchmark", "atlas"))].data_sets
     classes = round(sum(data_set.classes for data_set in data_sets) / len(data_sets))
-    tflop = count_tflop({**options, "device": device, "steps": STEPS}, classes)
+    tflop = count_tflop({**options, "device": device}, classes)
     return Arithmetic(round(tflop, 6), classes)
