@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +20,6 @@ class DrawnSource(Draws):
     def read(self, key: str) -> Array:
         domain, split, label, index, *style = key.split("/")
         return atlas.render(domain, int(label), int(index), split=split, size=SIZE, style=(*style, PHOTO)[0])
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return []
 
     def describe(self, key: str) -> str:
         return f"atlas:{key}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -25,7 +26,8 @@ class Source(Protocol):
         """An encoded image, or its pixels, `(H, W, 3)` uint8. Safe to call from several threads."""
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        """The keys without an image."""
+        """The keys without an image; none where a reader has found the images itself."""
+        return []
 
     def describe(self, key: str) -> str:
         """How messages name this image."""
@@ -39,12 +41,12 @@ class Stamped(Protocol):
         """One text per key; it changes when the image changes."""
 
 
-class Draws:
+class Draws(Source):
     """A source that draws images by code, each from its key alone: another process can do it as well."""
 
+    @abstractmethod
     def read(self, key: str) -> Array:
         """Pixels, `(H, W, 3)` uint8."""
-        raise NotImplementedError
 
 
 class NotTurned(bytes):

@@ -105,13 +105,6 @@ class PlanRow:
             return self.label
         return f"r = {rank.scaled(setup.width)} of {setup.width} (paper: {rank.rank} of {PAPER_WIDTH})"
 
-    def jobs(
-        self, setup: Setup, sequences: Sequence[str] = ("S1",), seeds: Sequence[int] = (SEED,), tag: str = ""
-    ) -> dict[tuple[str, int], Job]:
-        """The runs behind this row, by sequence and seed."""
-        pairs = [(sequence, seed) for sequence in sequences for seed in seeds]
-        return {pair: setup.job(self.method, self.options, *pair, tag) for pair in pairs}
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -149,7 +142,8 @@ class Plan:
 
     def jobs_of(self, row: PlanRow, setup: Setup) -> dict[tuple[str, int], Job]:
         """The runs behind one of its rows, by sequence and seed."""
-        return row.jobs(self.setup_at(setup), self.sequences_at(setup), self.seeds_at(setup), self.tag)
+        pairs = [(sequence, seed) for sequence in self.sequences_at(setup) for seed in self.seeds_at(setup)]
+        return {pair: self.setup_at(setup).job(row.method, row.options, *pair, self.tag) for pair in pairs}
 
     def jobs(self, setup: Setup) -> list[Job]:
         """All runs of the plan, each once."""

@@ -9,11 +9,11 @@ from typing import Any
 from tasso.config.task_specs import HUB
 from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages
 from tasso.data.readers.names import readable
-from tasso.data.task import SPLITS, Split
+from tasso.data.task import SPLITS, Source, Split
 from tasso.errors import DataError
 
 
-class HubSource:
+class HubSource(Source):
     """Keys are `split/row`."""
 
     def __init__(self, where: str, parts: Mapping[Split, Any], image: str, fingerprints: Mapping[Split, str]) -> None:
@@ -27,9 +27,6 @@ class HubSource:
         if stored["bytes"] is not None:
             return bytes(stored["bytes"])
         return Path(stored["path"]).read_bytes()
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return [key for key in keys if self._find(key)[1] >= len(self.parts[self._find(key)[0]])]
 
     def describe(self, key: str) -> str:
         split, number = self._find(key)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, is_image
-from tasso.data.task import Split
+from tasso.data.task import Source, Split
 from tasso.errors import DataError
 from tasso.files import parse_json
 from tasso.progress import progress
@@ -36,7 +36,7 @@ class Member:
     size: int
 
 
-class ShardSource:
+class ShardSource(Source):
     """Keys are `shard:member`."""
 
     def __init__(self, members: dict[str, Member]) -> None:
@@ -48,12 +48,8 @@ class ShardSource:
             file.seek(member.offset)
             return file.read(member.size)
 
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return [key for key in keys if key not in self.members]
-
     def describe(self, key: str) -> str:
-        member = self.members.get(key)
-        return f"{member.shard}:{key.partition(':')[2]}" if member else key
+        return f"{self.members[key].shard}:{key.partition(':')[2]}"
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
         """Offset and size of an image in its shard, with the shard's size and modification time."""

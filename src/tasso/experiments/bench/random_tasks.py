@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task, TaskSequence
-from tasso.data.task import Array
+from tasso.data.task import Array, Source
 from tasso.models.clip import Clip
 from tasso.models.loading import random_clip
 from tasso.training.learner import Learner
@@ -22,7 +22,7 @@ from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 
-class RandomSource:
+class RandomSource(Source):
     """Random images; keys are seeds."""
 
     def __init__(self, size: int) -> None:
@@ -30,9 +30,6 @@ class RandomSource:
 
     def read(self, key: str) -> Array:
         return np.random.default_rng(int(key)).integers(0, 256, (self.size, self.size, 3), dtype=np.uint8)
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return []
 
     def describe(self, key: str) -> str:
         return f"random:{key}"
