@@ -227,7 +227,7 @@ def test_a_coop_split_is_used_and_makes_lists_needless(tmp_path: Path, style: An
     assert "UCF101TrainTestSplits-RecognitionTask.zip" in (one(tmp_path, "ucf-101").problem or "")
     split = coop(["Apply_Eye_Makeup", "Handstand_Pushups", "Yo_Yo"])
     (folder / "split_zhou_UCF101.json").write_text(json.dumps(split))
-    outcome = one(tmp_path, "ucf-101", dataclasses.replace(LAX, names=style))
+    outcome = one(tmp_path, "ucf-101", dataclasses.replace(LAX, names_style=style))
     assert (outcome.problem, outcome.split) == (None, "coop")
     found = document(tmp_path, "ucf-101")
     assert found["class_names"][0] == first

@@ -71,7 +71,7 @@ def annotate(recipe: Recipe, folder: Path, options: Options, split: Path | None)
         lists = images if recipe.name == REFERENCE else folder / LISTS
         listing = apply_rule(recipe.rule, recipe.layout(images, lists), options.split_seed)
         origin = SPLIT_ORIGIN[recipe.rule]
-    if options.names == "spaces":
+    if options.names_style == "spaces":
         listing = listing.spaced()
     if options.check_counts:
         recipe.data_set.check(listing.task(folder / IMAGES))
@@ -84,7 +84,7 @@ def annotate(recipe: Recipe, folder: Path, options: Options, split: Path | None)
         "split": origin,
         "split_file": _digest(split.read_bytes()) if split else None,
         "split_seed": options.split_seed if "drawn" in origin else None,
-        "names": options.names,
+        "names": options.names_style,
     }
     if record["replaces"] == record["annotation"] and {**before, "replaces": None} == {**record, "replaces": None}:
         return origin, False
