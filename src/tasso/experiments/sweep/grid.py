@@ -36,6 +36,9 @@ class Grid:
     def __post_init__(self) -> None:
         from tasso.methods import find_method
 
+        for axis in AXES.values():
+            if not getattr(self, axis):
+                raise ConfigError(f"{axis}: name at least one")
         for name in (*self.methods, *self.by_method):
             try:
                 find_method(name)
@@ -52,9 +55,6 @@ class Grid:
         for key in itertools.chain(self.common, self.overrides, *self.by_method.values()):
             if key in AXES:
                 raise ConfigError(f"{key}: in a sweep these are {AXES[key]}")
-        for axis in AXES.values():
-            if not getattr(self, axis):
-                raise ConfigError(f"{axis}: name at least one")
 
     def with_rates(self, rates: Mapping[str, Options]) -> Grid:
         """The sweep with these options by method, where it does not say otherwise."""
@@ -154,21 +154,12 @@ def read_grid(path: Path) -> dict[str, Any]:
 
 def make_grid(file: Mapping[str, Any], given: Mapping[str, Any]) -> Grid:
     """A grid from a file's arguments and those of the command line, which win."""
-    for axis in AXES.values():
-        if given.get(axis) == ():
-            raise ConfigError(f"{axis}: name at least one")
-    common = {**file.get("common", {}), **given.get("common", {})}
-    axes = {"methods": (default_method(common),), **file, **{axis: values for axis, values in given.items() if values}}
-    methods = {*file.get("by_method", {}), *given.get("by_method", {})}
-    return Grid(
-        **{axis: tuple(axes[axis]) for axis in AXES.values() if axis in axes},
-        common=common,
-        overrides={**file.get("overrides", {}), **given.get("overrides", {})},
-        by_method={
-            name: {**file.get("by_method", {}).get(name, {}), **given.get("by_method", {}).get(name, {})}
-            for name in sorted(methods)
-        },
-    )
+    common, overrides = ({**file.get(key, {}), **given.get(key, {})} for key in ("common", "overrides"))
+    first, last = file.get("by_method", {}), given.get("by_method", {})
+    by_method = {name: {**first.get(name, {}), **last.get(name, {})} for name in sorted({*first, *last})}
+    axes = {"methods": (default_method(common),), **file, **{k: v for k, v in given.items() if v is not None}}
+    named = {axis: tuple(axes[axis]) for axis in AXES.values() if axis in axes}
+    return Grid(**named, common=common, overrides=overrides, by_method=by_method)
 
 
 def _key(text: str) -> str:
