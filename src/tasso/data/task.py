@@ -207,7 +207,6 @@ class Task:
         return self.templates or tuple(default)
 
     def train_prompts(self, default: Sequence[str]) -> tuple[str, ...]:
-        """The prompt templates of training."""
         return self.train_templates or self.prompts(default)
 
     def contents(self) -> dict[str, Any]:
@@ -234,7 +233,6 @@ class TaskSequence:
 
     @property
     def names(self) -> list[str]:
-        """Task names in order."""
         return [task.name for task in self.tasks]
 
     def contents(self) -> dict[str, Any]:

@@ -82,7 +82,6 @@ class Cost:
     measured: int  # runs that the estimate comes from
 
     def lines(self) -> list[str]:
-        """The cost in words."""
         lines = [f"{name}: {_runs(count)}" if count else f"{name}: needs no runs" for name, count in self.plans]
         shared = sum(count for _, count in self.plans) - self.runs
         lines.append(f"together: {_runs(self.runs)}" + (f" ({shared} are shared between plans)" if shared else ""))

@@ -127,17 +127,14 @@ class Plan:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def setup_at(self, setup: Setup) -> Setup:
-        """The set-up of the plan's runs."""
         own = {key: value for key, value in self.options.items() if key == "benchmark" or key not in setup.common}
         return replace(setup, common={**setup.common, **own})
 
     def seeds_at(self, setup: Setup) -> tuple[int, ...]:
-        """Seeds that the plan's rows have in this set-up."""
         asked = {"main": setup.main_seeds, "ablation": setup.seeds, "plan": None}[self.seeds_of]
         return asked or self.seeds
 
     def sequences_at(self, setup: Setup) -> tuple[str, ...]:
-        """Sequences that the plan's rows have in this set-up."""
         return (setup.sequences or self.sequences) if len(self.sequences) > 1 else self.sequences
 
     def jobs_of(self, row: PlanRow, setup: Setup) -> dict[tuple[str, int], Job]:

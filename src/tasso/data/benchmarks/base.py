@@ -105,7 +105,6 @@ class Benchmark:
         return bool(self.protocol)
 
     def load_task(self, name: str, root: Path, check_counts: bool) -> Task:
-        """The task of this name."""
         return self.data_sets[self.tasks.index(name)].read(root, check_counts)
 
     def load_reference(self, root: Path, check_counts: bool) -> Reference:

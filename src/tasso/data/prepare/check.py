@@ -243,7 +243,6 @@ def _compare(
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
-    """The report as text."""
     width = max(len(data_set["name"]) for data_set in report["data_sets"])
     lines = [f"{'data set':{width}}  classes   train     val    test    read"]
     for one in report["data_sets"]:

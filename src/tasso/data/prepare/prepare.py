@@ -169,7 +169,6 @@ def _zip_of(recipe: Recipe, root: Path) -> Path | None:
 
 
 def outcome_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """The outcomes as text."""
     width = max(len(outcome.name) for outcome in outcomes)
     lines = []
     for o in outcomes:

@@ -89,7 +89,6 @@ def checked_name(name: str, archive: Path) -> str:
 
 
 def write_member(content: IO[bytes], target: Path) -> None:
-    """Write one file of an archive."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_new(target) as file:
         shutil.copyfileobj(content, file, MIB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tasso.data.annotated import FolderSource
 from tasso.data.task import Source, Split, Task
@@ -86,6 +87,11 @@ def split_of(text: str, where: str) -> Split:
 def is_image(name: str) -> bool:
     """Does the suffix say that this file is an image?"""
     return name.lower().endswith(SUFFIXES)
+
+
+def label_text(value: Any) -> str:
+    """A label as text; empty for what is neither text nor a whole number."""
+    return str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def read_text(file: Path) -> str:

@@ -58,7 +58,6 @@ def few_shot(images: ImageSet, shots: int, seed: int) -> ImageSet:
 
 
 def first_of_each(images: ImageSet, count: int) -> ImageSet:
-    """The first `count` images per class."""
     return images.subset(per_class(images, lambda label, indices: indices[:count]))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import FolderSource
-from tasso.data.readers.labelled import Entry, LabelledImages, read_text, split_of
+from tasso.data.readers.labelled import Entry, LabelledImages, label_text, read_text, split_of
 from tasso.errors import DataError
 from tasso.files import json_lines
 
@@ -107,6 +107,6 @@ def _columns(file: Path, header: list[str], given: Mapping[str, str]) -> dict[st
 
 def _cell(cells: Mapping[str, Any], column: str, where: str) -> str:
     value = cells.get(column)
-    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+    if not (text := label_text(value)):
         raise DataError(f"{where}: {column} is empty" if value in (None, "") else f"{where}: {column} is {value!r}")
-    return str(value).strip()
+    return text

@@ -12,9 +12,8 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, is_image
+from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, is_image, label_text
 from tasso.data.task import Source, Split
 from tasso.errors import DataError
 from tasso.files import parse_json
@@ -147,14 +146,11 @@ def _sample(
     content = opened.extractfile(files[suffix])
     try:
         text = content.read().decode("utf-8").strip() if content else ""
-        label = _from_json(parse_json(text)) if suffix == "json" else text
+        value = parse_json(text) if suffix == "json" else text
     except ValueError as error:
         raise DataError(f"{where}: its .{suffix} cannot be read: {error}") from None
-    if not label:
+    if suffix == "json":
+        value = next((value[key] for key in JSON_KEYS if key in value), None) if isinstance(value, dict) else None
+    if not (label := label_text(value)):
         raise DataError(f"{where}: its .{suffix} has no label" + (f" ({', '.join(JSON_KEYS)})" * (suffix == "json")))
     return images[0], label
-
-
-def _from_json(value: Any) -> str:
-    found = [value[key] for key in JSON_KEYS if key in value] if isinstance(value, dict) else []
-    return str(found[0]).strip() if found and isinstance(found[0], str | int) else ""

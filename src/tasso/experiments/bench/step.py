@@ -113,7 +113,6 @@ def count_tflop(options: Mapping[str, Any], classes: int) -> float:
 
 
 def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
-    """Time of the step without compilation and CUDA graphs."""
     learner = random_learner(eager_options(options), classes=classes)
     timing = time_steps(learner, rounds, calls)
     return {**timing.to_dict(), **peak_memory_gib(learner.device)}

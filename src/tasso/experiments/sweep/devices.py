@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tasso.config import RunConfig
+from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError, ModelError
 from tasso.experiments.sweep.execution import Execution
 from tasso.experiments.sweep.jobs import Job
@@ -54,20 +54,8 @@ def devices_for(jobs: Sequence[Job], execution: Execution) -> list[str]:
 
 def fitting(jobs: Sequence[Job], free_bytes: int, most: int) -> int:
     """How many of the largest of these runs fit into this much memory; at least one, at most `most`."""
-    needed = max((run_bytes(config) for config in _kinds(jobs)), default=None)
-    return 1 if needed is None else max(1, min(most, len(jobs), free_bytes // needed))
-
-
-def _kinds(jobs: Sequence[Job]) -> list[RunConfig]:
-    """Runs that may differ in how much memory they need."""
-    from tasso.config import from_dict
-
-    kinds: dict[Any, RunConfig] = {}
-    for job in jobs:
-        config = from_dict(job.options, job.name)
-        key = (config.model, config.method["name"], config.batch_size, config.reference_batch_size, config.precision)
-        kinds.setdefault((*key, config.accumulate), config)
-    return list(kinds.values())
+    needed = max((run_bytes(from_dict(job.options, job.name)) for job in jobs), default=free_bytes)
+    return max(1, min(most, len(jobs), free_bytes // needed))
 
 
 def run_bytes(config: RunConfig) -> int:

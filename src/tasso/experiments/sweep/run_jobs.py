@@ -48,7 +48,6 @@ class Summary:
         return f"{self.before + self.finished} of {self.total} runs finished{failed}, {self.left} left"
 
     def lines(self) -> list[str]:
-        """The summary, for people."""
         runs = f"{self.total} runs in {self.folder}: " if self.total != 1 else f"1 run in {self.folder}: "
         text = f"{runs}{self.before + self.finished} finished"
         text += f" ({self.before} of them before)" if self.before else ""
