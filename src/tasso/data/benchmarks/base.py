@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data import drawn
-from tasso.data.task import ImageSet, Task
+from tasso.data.task import Draws, ImageSet, Task
 from tasso.errors import DataError
 
 Reference = tuple[ImageSet, tuple[str, ...]]  # images, and the class names of their data set
@@ -19,7 +19,7 @@ class DataSet:
     """One data set of a benchmark, with the sizes it must have.
 
     Attributes:
-        classes: 0: not known.
+        classes: 0: of unlabelled images.
         load: reads it; the argument is the folder with all data sets.
         prefix: of its annotation file, in the layout of the paper's authors.
         kind: torchvision's class that downloads it, if there is one.
@@ -40,13 +40,13 @@ class DataSet:
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes that are checked, as in `Task.counts`."""
-        known = {"classes": self.classes} if self.classes else {}
-        return known if self.any_length else {**known, "train": self.train, "test": self.test}
+        images = {} if self.any_length else {"train": self.train, "test": self.test}
+        return {"classes": self.classes, **images}
 
     def read(self, root: Path, check_counts: bool) -> Task:
         """Read it under its name."""
         task = replace(self.load(root), name=self.name)
-        if check_counts and not self.any_length:
+        if check_counts and not self.any_length and not isinstance(task.train.source, Draws):
             self.check(task, f" in {root / self.place}")
         return task
 
@@ -58,7 +58,7 @@ class DataSet:
         """Raise a DataError if it has other sizes; of other classes it names the first."""
         found = {key: task.counts[key] for key in self.sizes}
         if found != self.sizes:
-            other = found.get("classes") != self.classes
+            other = found["classes"] != self.classes
             hint = f" (the first class is {task.class_names[0]!r}: another data set?)" if other else ""
             raise DataError(
                 f"{self.name}: expected {_words(self.sizes)}, found {_words(found)}{where}{hint}. Use "
