@@ -129,35 +129,30 @@ def _run_on_engine(
     report: Callable[[Outcome], None],
     timed: bool,
 ) -> None:
+    devices = devices_for(jobs, execution)[: 1 if timed else len(jobs)] if execution.engine == "local" else []
+    works = [_work(job, folder, execution, len(devices)) for job in jobs]
     if execution.engine == "slurm":
         from tasso.experiments.sweep.on_slurm import run_on_slurm
 
-        works = [_work(job, folder, execution) for job in jobs]
-        run_on_slurm(
-            works, folder / LOGS / "slurm", execution.at_once, stop, report, execution.slurm, execution.cluster
-        )
+        logs = folder / LOGS / "slurm"
+        run_on_slurm(works, logs, execution.at_once, stop, report, execution.slurm, execution.cluster)
     elif execution.engine == "ray":
         from tasso.experiments.sweep.on_ray import run_on_ray
 
-        works = [_work(job, folder, execution) for job in jobs]
         run_on_ray(works, 1 if timed else execution.at_once or 1, stop, report, execution.device)
     else:
-        devices = devices_for(jobs, execution)[: 1 if timed else len(jobs)]
         log.info("%d at a time on %s", len(devices), ", ".join(dict.fromkeys(devices)))
-        works = [_work(job, folder, execution, runs_at_once=len(devices)) for job in jobs]
         with mps(devices), place_for_images(folder) as place:
             sharing = works if timed else [replace(work, shared=str(place)) for work in works]
             run_local(sharing, devices, stop, report, fresh=timed)
 
 
-def _work(job: Job, folder: Path, execution: Execution, runs_at_once: int | None = None) -> Work:
+def _work(job: Job, folder: Path, execution: Execution, here_at_once: int) -> Work:
     """A job as a worker gets it. Runs in parallel on this machine share its cores."""
-    config = job.config(folder, device=execution.device)
-    options = config.to_dict()
-    threads = None
-    if runs_at_once:
-        share = max(1, (os.cpu_count() or 1) // runs_at_once)
-        options["workers"] = options["workers"] or (share if runs_at_once > 1 else 0)
-        if runs_at_once > 1 and "OMP_NUM_THREADS" not in os.environ:
+    options, threads = job.config(folder, device=execution.device).to_dict(), None
+    if here_at_once > 1:
+        share = max(1, (os.cpu_count() or 1) // here_at_once)
+        options["workers"] = options["workers"] or share
+        if "OMP_NUM_THREADS" not in os.environ:
             threads = share
     return Work(job.name, options, str(log_file(folder, job.name)), execution.keep, threads=threads)
