@@ -18,7 +18,7 @@ def bench_eval(
 
     With `compile: on`, the same is also timed without.
     """
-    learner = random_learner(options, classes=classes, images=64, test=images)
+    learner = random_learner(dict(options), classes=classes, images=64, test=images)
     tasks, device = learner.sequence.tasks, learner.device
     pixels = [learner.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks]
     inference = learner.method.inference({task.name: task.class_names for task in tasks})
