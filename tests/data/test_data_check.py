@@ -18,7 +18,8 @@ from tasso.cli.data_fingerprint import known_fingerprint
 from tasso.config import from_dict
 from tasso.data import BENCHMARKS
 from tasso.data.annotated import FolderSource
-from tasso.data.benchmarks import DataSet, annotated_benchmark
+from tasso.data.benchmarks import Benchmark
+from tasso.data.benchmarks.paper import annotated
 from tasso.data.prepare import unreadable
 from tasso.data.prepare.fingerprint import Fingerprint, allowed, differences
 from tasso.data.prepare.options import Options
@@ -40,15 +41,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         replicas.write(folder, name)
     options = Options(check_archives=False, check_counts=False, download=False, reference_images=0)
     assert not [o.problem for o in prepare([*NAMES, "imagenet"], folder, options) if o.problem]
-    sets = [
-        DataSet("dtd", "dtd", 3, 15, 9),
-        DataSet("eurosat", "eurosat", 10, 50, 30),
-        DataSet("flowers-102", "flowers102", 3, 15, 9),
-        DataSet("stanford-cars", "stanfordcars", 3, 24, 9),
-    ]
-    monkeypatch.setitem(
-        BENCHMARKS, "mtil", annotated_benchmark("mtil", "", sets, DataSet("imagenet", "imagenet", 3, 12, 0), False)
+    sets = (
+        annotated("dtd", "dtd", 3, 15, 9),
+        annotated("eurosat", "eurosat", 10, 50, 30),
+        annotated("flowers-102", "flowers102", 3, 15, 9),
+        annotated("stanford-cars", "stanfordcars", 3, 24, 9),
     )
+    reference = annotated("imagenet", "imagenet", 3, 12, 0, any_length=True)
+    monkeypatch.setitem(BENCHMARKS, "mtil", Benchmark("mtil", "", sets, reference, "paper"))
     return folder
 
 

@@ -140,16 +140,16 @@ def test_data_sets_as_torchvision_keeps_them(name: str, tmp_path: Path, monkeypa
     assert (len(task.train), len(task.val), len(task.test)) == (sizes[0], 0, sizes[1])
     assert task.prompts(()) == PEERS[name].forms
     assert task.train_prompts(()) == PEERS[name].forms[:1]
-    if not PEERS[name].test:
+    if len(PEERS[name].parts) == 1:
         assert not set(task.train.keys) & set(task.test.keys), "a random split of the whole"
     if name == "mnist":
         assert np.asarray(task.test.source.read(task.test.keys[2])).shape == (28, 28, 3)
-    with pytest.raises(DataError, match=f"{name}: expected {PEERS[name].data_set.classes} classes"):
+    with pytest.raises(DataError, match=f"{name}: expected {PEERS[name].sizes[0]} classes"):
         BENCHMARKS["mtil-11"].load_task(name, tmp_path, True)
 
 
 def test_orders_sizes_and_prompts_are_those_of_the_facts() -> None:
-    sizes = {name: (p.data_set.classes, p.data_set.train, p.data_set.test, len(p.forms)) for name, p in PEERS.items()}
+    sizes = {name: (*peer.sizes, len(peer.forms)) for name, peer in PEERS.items()}
     assert sizes == {
         "aircraft": (100, 3334, 3333, 2), "caltech101": (101, 6941, 1736, 34), "cifar100": (100, 50000, 10000, 18),
         "dtd": (47, 1880, 1880, 8), "eurosat": (10, 21600, 5400, 3), "flowers": (102, 1020, 6149, 1),
@@ -204,7 +204,7 @@ def test_coops_splits_have_its_names_and_one_template(tmp_path: Path) -> None:
 
 def test_a_split_file_of_another_data_set_is_refused(tmp_path: Path) -> None:
     write_coop(tmp_path, "pets", ("abyssinian", "beagle"))
-    with pytest.raises(DataError, match=r"OxfordPets.json: 2 classes, but pets has 37.*another data set.*abyssinian"):
+    with pytest.raises(DataError, match=r"pets: expected 37 .*OxfordPets.json \(the first class is 'abyssinian'"):
         BENCHMARKS["x-tail"].load_task("pets", tmp_path, True)
 
 

@@ -36,11 +36,14 @@ from tasso.data import load_sequence
 from tasso.data.annotated import read_annotated
 from tasso.data.benchmarks import MTIL
 from tasso.data.images.decode import decode
-from tasso.data.prepare import RECIPES, archives, layouts, sources, unpack
+from tasso.data.prepare import archives, layouts, sources, unpack
 from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.options import Options
 from tasso.data.prepare.prepare import Outcome, plan, prepare
-from tasso.data.prepare.splits import Listing, apply_rule, read_coop_split
+from tasso.data.prepare.sources import RECIPES
+from tasso.data.prepare.splits import apply_rule
+from tasso.data.readers.coop import read_coop_split
+from tasso.data.readers.labelled import Listing
 from tasso.errors import DataError
 from tasso.training.learner import learn
 
@@ -96,7 +99,7 @@ def test_every_layout_becomes_what_a_run_reads(tmp_path: Path, name: str) -> Non
     replicas.write(tmp_path, name)
     outcome = one(tmp_path, name)
     assert outcome.problem is None
-    task = read_annotated(tmp_path, name, RECIPES[name].sizes.prefix)
+    task = read_annotated(tmp_path, name, RECIPES[name].data_set.prefix)
     assert list(task.class_names) == NAMES[name]
     paths: set[str] = set()
     for split, count in zip(("train", "val", "test"), PER_CLASS[name], strict=True):
@@ -199,7 +202,7 @@ def test_sizes_of_the_paper_follow_from_the_rules() -> None:
     for name, classes, each in (("dtd", 47, 120), ("eurosat", 10, None), ("food-101", 101, 1000)):
         counts = [each] * classes if each else [3000, 3000, 3000, 2500, 2500, 2000, 2500, 3000, 2500, 3000]
         drawn = apply_rule("resplit", dataclasses.replace(listing(counts), test=[]), 0)
-        data_set = RECIPES[name].sizes
+        data_set = RECIPES[name].data_set
         assert (len(drawn.train), len(drawn.test)) == (data_set.train, data_set.test)
 
 
@@ -224,7 +227,7 @@ def test_a_coop_split_is_used_and_makes_lists_needless(tmp_path: Path, style: An
     assert "UCF101TrainTestSplits-RecognitionTask.zip" in (one(tmp_path, "ucf-101").problem or "")
     split = coop(["Apply_Eye_Makeup", "Handstand_Pushups", "Yo_Yo"])
     (folder / "split_zhou_UCF101.json").write_text(json.dumps(split))
-    outcome = one(tmp_path, "ucf-101", dataclasses.replace(LAX, names=style))
+    outcome = one(tmp_path, "ucf-101", dataclasses.replace(LAX, names_style=style))
     assert (outcome.problem, outcome.split) == (None, "coop")
     found = document(tmp_path, "ucf-101")
     assert found["class_names"][0] == first
@@ -434,11 +437,11 @@ def append(files: dict[str, bytes], name: str, *lines: str) -> dict[str, bytes]:
 MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "aircraft: no list of variants": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
-        lambda: without(replicas.aircraft_files(), f"{AIR}/variants.txt"), "variants.txt is missing"),
+        lambda: without(replicas.aircraft_files(), f"{AIR}/variants.txt"), "variants.txt: no such file"),
     "aircraft: no test list": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: without(replicas.aircraft_files(), f"{AIR}/images_variant_test.txt"),
-        "images_variant_test.txt is missing"),
+        "images_variant_test.txt: no such file"),
     "aircraft: an empty list": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
         lambda: {**replicas.aircraft_files(), f"{AIR}/images_variant_val.txt": b""}, "the list is empty"),
@@ -451,7 +454,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda: without(replicas.aircraft_files(), f"{AIR}/images/0000004.jpg"), "0000004.jpg"),
     "aircraft: a list that is no text": bad(
         "fgvc-aircraft", "fgvc-aircraft-2013b.tar.gz",
-        lambda: {**replicas.aircraft_files(), f"{AIR}/variants.txt": b"\xff\xfe\x00"}, "not a readable list"),
+        lambda: {**replicas.aircraft_files(), f"{AIR}/variants.txt": b"\xff\xfe\x00"}, "not a readable text file"),
     "dtd: a folder too many": bad(
         "dtd", "dtd-r1.0.1.tar.gz",
         lambda: {**replicas.dtd_files(), "dtd/images/plaid/plaid_1.jpg": replicas.image(0, 0)},
@@ -503,7 +506,7 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         lambda: append(replicas.pets_files()[1], "annotations/test.txt", "Beagle_3 9 1 1"), "leave out a label"),
     "pets: no test list": bad(
         "oxford-pets", "annotations.tar.gz",
-        lambda: without(replicas.pets_files()[1], "annotations/test.txt"), "test.txt is missing"),
+        lambda: without(replicas.pets_files()[1], "annotations/test.txt"), "test.txt: no such file"),
     "cars: test lists without labels": (
         "stanford-cars",
         lambda into: (into / "cars_test_annos_withlabels.mat").write_bytes(
@@ -553,13 +556,13 @@ def test_counts_are_checked_against_the_paper(tmp_path: Path) -> None:
     folder = replicas.write(tmp_path, "dtd")
     problem = one(tmp_path, "dtd", dataclasses.replace(LAX, check_counts=True)).problem
     assert problem == (
-        "dtd: expected 47 classes, 2820 train and 1692 test images, found 3, 15 and 9. "
-        "Use --no-check-counts to go on with these"
+        "dtd: expected 47 classes, 2820 train, 1692 test, found 3 classes, 15 train, 9 test (the first class is "
+        "'banded': another data set?). Use --no-check-counts to go on with these"
     )
     assert not (folder / "dtd_annotations.json").exists()
     replicas.write(tmp_path, "imagenet")
     checked = one(tmp_path, "imagenet", dataclasses.replace(LAX, check_counts=True)).problem
-    assert "imagenet: expected 1000 classes" in (checked or "")
+    assert "imagenet: expected 1000 classes, found 3 classes" in (checked or "")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -589,7 +592,7 @@ def test_a_tar_that_ends_between_two_members_is_not_whole(tmp_path: Path) -> Non
     with tarfile.open(file) as opened:
         assert len(opened.getnames()) == 2
     with pytest.raises(DataError, match="ends in the middle"):
-        unpack.unpack(file, [("a/", "images/")], tmp_path / "out")
+        unpack.unpack(file, {"a/": "images/"}, tmp_path / "out")
 
 
 def test_imagenet_without_its_last_class_is_not_whole(tmp_path: Path) -> None:

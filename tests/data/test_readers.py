@@ -643,7 +643,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
         r"no column 'kind'\. Columns: path, label",
     ),
     # names files
-    "no names file": (_names(None), r"names: no such file: .*names\.txt"),
+    "no names file": (_names(None), r"names: .*names\.txt: no such file"),
     "unreadable names": (_names(b"\xff\xfe\x00"), r"names: .*names\.txt: not a readable text file"),
     "empty names": (_names("\n"), r"names\.txt is empty"),
     "too few names": (_names("one\ntwo\n"), r"names\.txt has 2 names for 3 classes"),

@@ -140,14 +140,14 @@ def test_cifar_is_read_through_torchvision(tmp_path: Path, monkeypatch: pytest.M
         (folder / name).write_bytes(pickle.dumps({"data": pixels, "fine_labels": [i % 2 for i in range(count)]}))
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["apple", "aquarium_fish"]}))
     with pytest.raises(TassoError, match=r"cannot be read there.*not found or corrupted"):
-        cil.cifar100(tmp_path)
+        cil.CIFAR.load(tmp_path)
     monkeypatch.setattr(CIFAR100, "_check_integrity", lambda self: True)
     monkeypatch.setitem(CIFAR100.meta, "md5", None)
     task = BENCHMARKS["cifar100-10"].load_task("cifar100", tmp_path, False)
     assert task.class_names == ("apple", "aquarium fish")
     assert (len(task.train), len(task.val), len(task.test)) == (6, 0, 4)
     assert np.asarray(task.train.source.read(task.train.keys[1])).shape == (32, 32, 3)
-    with pytest.raises(TassoError, match="expected 100 classes, 50000 train and 10000 test"):
+    with pytest.raises(TassoError, match="expected 100 classes, 50000 train, 10000 test"):
         BENCHMARKS["cifar100-10"].load_task("cifar100", tmp_path, True)
 
 

@@ -172,7 +172,7 @@ def test_missing_image_is_named_before_training(tmp_path: Path) -> None:
 
 
 def test_wrong_counts_are_refused_unless_allowed(mini_root: Path) -> None:
-    with pytest.raises(DataError, match="dtd: expected 10 classes, 600 train and 360 test images, found 3, 36 and 18"):
+    with pytest.raises(DataError, match="dtd: expected 10 classes, 600 train, 360 test, found 3 classes, 36 train"):
         load_sequence(config_for(mini_root))
     assert load_sequence(config_for(mini_root, check_counts=False)).names == ["dtd"]
 

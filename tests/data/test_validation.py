@@ -15,7 +15,7 @@ import tasso
 from conftest import write_data_set
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task, drawn, load_sequence
-from tasso.data.readers import hold_back
+from tasso.data.readers.split import hold_back
 from tasso.errors import ConfigError, DataError, RunError
 from tasso.training.evaluator import evaluate, evaluation_config
 from tasso.training.extend import extend

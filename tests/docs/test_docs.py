@@ -20,7 +20,7 @@ from fences import code_in
 from tasso.cli import main, parse_run_config
 from tasso.config import PROTOCOLS, RunConfig, from_dict
 from tasso.data import BENCHMARKS, drawn
-from tasso.data.benchmarks import MTIL_DATA_SETS
+from tasso.data.benchmarks import MTIL
 from tasso.methods import METHODS
 from tasso.methods.tasso import Tasso
 from tasso.training.engine import planned_steps
@@ -327,7 +327,7 @@ def time_and_memory(step: dict[str, Any]) -> str:
 
 def whole_minutes(step: dict[str, Any], evaluation: dict[str, Any]) -> float:
     """The estimate of `tasso bench run`."""
-    steps = sum(planned_steps("code", data_set.train, step["batch"][0]) for data_set in MTIL_DATA_SETS)
-    tests = (len(MTIL_DATA_SETS) + 1) * sum(data_set.test for data_set in MTIL_DATA_SETS)
+    steps = sum(planned_steps("code", data_set.train, step["batch"][0]) for data_set in MTIL.data_sets)
+    tests = (len(MTIL.data_sets) + 1) * sum(data_set.test for data_set in MTIL.data_sets)
     seconds = steps * step["seconds_ms"] / 1e3 + tests / evaluation["images_per_second"]
     return (seconds + step["seconds_to_first_step"]) / 60

@@ -14,7 +14,7 @@ from axis_clip import AxisClip, Vectors, images, task, u, v, x, y, z
 from method_runs import learner_for
 from tasso.config import from_dict
 from tasso.data import load_sequence
-from tasso.data.catalogue import first_of_each
+from tasso.data.readers.split import first_of_each
 from tasso.evaluation.accuracy import accuracy_rows
 from tasso.models.clip import Clip
 from tasso.models.inference import Embedded, Inference

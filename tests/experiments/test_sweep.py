@@ -308,8 +308,8 @@ def test_runs_that_share_a_gpu_fit_into_it() -> None:
 
 
 def test_slots_on_a_cpu() -> None:
-    assert devices_for([Job({})], None, None, "cpu") == ["cpu"]
-    assert devices_for([Job({})], 3, None, "cpu") == ["cpu"] * 3
+    assert devices_for([Job({})], Execution(device="cpu")) == ["cpu"]
+    assert devices_for([Job({})], Execution(at_once=3, device="cpu")) == ["cpu"] * 3
 
 
 def test_slots_on_gpus_fill_them_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,13 +318,13 @@ def test_slots_on_gpus_fill_them_evenly(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (3 * run_bytes(from_dict({})), 0))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     jobs = [Job({"seed": seed}) for seed in range(9)]
-    assert devices_for(jobs, 2, (0, 2), "auto") == ["cuda:0", "cuda:2", "cuda:0", "cuda:2"]
-    assert devices_for(jobs, 1, None, "auto") == ["cuda:0", "cuda:1", "cuda:2"]
-    assert devices_for(jobs, 1, None, "cuda:1") == ["cuda:1"]
-    assert len(devices_for(jobs, None, (1,), "auto")) == 3  # three fit
-    assert len(devices_for(jobs, None, None, "auto")) == 3 * 2  # eight cores for three of them
+    assert devices_for(jobs, Execution(at_once=2, gpus=(0, 2))) == ["cuda:0", "cuda:2", "cuda:0", "cuda:2"]
+    assert devices_for(jobs, Execution(at_once=1)) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert devices_for(jobs, Execution(at_once=1, device="cuda:1")) == ["cuda:1"]
+    assert len(devices_for(jobs, Execution(gpus=(1,)))) == 3  # three fit
+    assert len(devices_for(jobs, Execution())) == 3 * 2  # eight cores for three of them
     with pytest.raises(ConfigError, match="gpus: there is no GPU 3"):
-        devices_for(jobs, None, (3,), "auto")
+        devices_for(jobs, Execution(gpus=(3,)))
 
 
 def test_timed_runs_come_last_and_have_the_machine_to_themselves(

@@ -167,7 +167,7 @@ def test_without_captions_class_names_are_used_and_the_log_says_so(
     assert torch.equal(method.texts, expected)
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "not a readable text file"), ("\n \n", "has no texts")])
+@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), ("\n \n", "the list is empty")])
 def test_captions_that_cannot_be_read_are_named(
     quick: dict[str, Any], tmp_path: Path, content: str | None, message: str
 ) -> None:

@@ -44,14 +44,14 @@ def bench(args: list[str]) -> None:
     if out and not out.parent.is_dir():
         raise ConfigError(f"out: {out} cannot be written: {out.parent} is not a folder")
     rules = read_budget(values["budget"] or SHIPPED) if values["check"] else []
-    baselines = {name for name, key in (("reference", "plain"), ("eager", "eager")) if values[key] or not what}
     given = {"method": values["method"] or DEFAULT_METHOD, **given_options(values, "bench")}
 
     def write(result: Any) -> None:
         if out:
             write_text(out, json.dumps(result, indent=1) + "\n")
 
-    given_args = {"classes": classes, "baselines": baselines, "minutes": values["minutes"], "save": write}
+    baselines = {"reference": values["plain"] or not what, "eager": values["eager"] or not what}
+    given_args = {"classes": classes, **baselines, "minutes": values["minutes"], "save": write}
     results = []
     for part in [what] if what else ["step", "images"]:
         results.append(measure(part, given, quick=values["quick"], **given_args))

@@ -6,17 +6,17 @@ import json
 import sys
 from pathlib import Path
 
-from tasso.cli.options import add_run_options, given_options
+from tasso.cli.options import add_options, add_run_options, given_options
 from tasso.cli.parser import Parser
-from tasso.config import from_dict
+from tasso.config import from_dict, options_of
 from tasso.errors import ConfigError
 
 
 def data_prepare(args: list[str]) -> None:
     """tasso data prepare NAME …"""
-    from tasso.data.prepare import RECIPES
-    from tasso.data.prepare.options import Names, Options
-    from tasso.data.prepare.prepare import GROUPS, IN_TORCHVISION, outcome_json, outcome_lines, plan, prepare
+    from tasso.data.prepare.options import Options
+    from tasso.data.prepare.prepare import GROUPS, IN_TORCHVISION, outcome_lines, plan, prepare
+    from tasso.data.prepare.sources import RECIPES
 
     does = "Get, unpack and annotate the paper's data sets; download or find those of other benchmarks."
     parser = Parser("tasso data prepare", does)
@@ -24,25 +24,17 @@ def data_prepare(args: list[str]) -> None:
     text = f"all, or some of: {', '.join(RECIPES)}; or some of: {others}"
     parser.argument("names", str, text, metavar="NAME", count="+")
     parser.option("--root", Path, "folder of all data sets; later --data-root", required=True)
-    parser.option("--archives", Path, "look for archives here, too")
-    parser.option("--download", bool, "download what torchvision has an address for", True)
-    parser.option("--check-archives", bool, "refuse archives with another checksum", True)
-    parser.option("--check-counts", bool, "refuse data sets whose sizes differ from the paper's", True)
-    parser.option("--split-seed", int, "seed of splits that are drawn here", 1102)
-    parser.option("--names-style", Names, "underscores in class names", "spaces")
-    parser.option("--reference-images", int, "number of reference images from ImageNet; 0: all", 100_000)
-    parser.option("--reference-seed", int, "seed of the reference subset", 1102)
-    parser.option("--overwrite", bool, "replace an annotation file that was there", False)
+    add_options(parser, Options, options_of(Options), "options")
     parser.option("--dry-run", bool, "print what would be done, and do nothing", False)
     parser.option("--json", bool, "print JSON instead of text", False)
     values = parser.parse(args)
     names, root, dry_run, as_json = (values.pop(key) for key in ("names", "root", "dry_run", "json"))
-    options = Options(names=values.pop("names_style"), **values)
+    options = Options(**{key: value for key, value in values.items() if value is not None})
     if dry_run:
         print("\n".join(plan(names, root, options)))
         return
     outcomes = prepare(names, root, options)
-    print(json.dumps(outcome_json(outcomes), indent=1) if as_json else "\n".join(outcome_lines(outcomes)))
+    print(json.dumps([vars(one) for one in outcomes], indent=1) if as_json else "\n".join(outcome_lines(outcomes)))
     if any(outcome.problem for outcome in outcomes):
         sys.exit(2)
 

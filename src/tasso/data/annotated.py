@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasso.data.task import ImageSet, Source, Task
+from tasso.data.task import SPLITS, ImageSet, Source, Task
 from tasso.errors import DataError
 from tasso.files import parse_json
-
-SPLITS = ("train", "val", "test")
 
 # Before the content of each file in a zip: a mark, the lengths of its name and of another field, and these two.
 HEADER, MARK = struct.Struct("<4s22xHH"), b"PK\3\4"
@@ -104,8 +102,8 @@ def read_annotated(root: Path, name: str, prefix: str | None = None) -> Task:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     class_names = _class_names(document, file)
     splits = _splits(document, file)
-    sets = {split: _image_set(splits.get(split, []), split, source, len(class_names), file) for split in SPLITS}
-    return Task(name, class_names, sets["train"], sets["val"], sets["test"])
+    pairs = {split: _pairs(splits.get(split, []), split, len(class_names), file) for split in SPLITS}
+    return Task.of(name, class_names, source, pairs)
 
 
 def check_files(images: ImageSet, what: str) -> None:
@@ -186,7 +184,7 @@ def _splits(document: Any, file: str) -> dict[str, Any]:
     return splits
 
 
-def _image_set(entries: Any, split: str, source: Source, classes: int, file: str) -> ImageSet:
+def _pairs(entries: Any, split: str, classes: int, file: str) -> list[tuple[str, int]]:
     pairs: list[tuple[str, int]] = []
     for index, entry in enumerate(entries):
         where = f"{file}: data.{split}[{index}]"
@@ -198,4 +196,4 @@ def _image_set(entries: Any, split: str, source: Source, classes: int, file: str
         if not path or path.startswith("/") or (".." in path and ".." in Path(path).parts):
             raise DataError(f"{where}: path {path!r} does not lie in the images folder")
         pairs.append((path, label))
-    return ImageSet.of(source, pairs)
+    return pairs

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tasso.config import TASK_TEMPLATES, RunConfig, read_templates
-from tasso.config.task_specs import names_catalogue
+from tasso.config.task_specs import TaskSpec, names_catalogue
 from tasso.data.annotated import PREPARE, check_files
 from tasso.data.benchmarks import ATLAS, BENCHMARKS, Benchmark
 from tasso.data.benchmarks.base import Reference
-from tasso.data.readers import few_shot, find_all_images, hold_back, load_own
+from tasso.data.readers import find_all_images, load_own
+from tasso.data.readers.labelled import lines
+from tasso.data.readers.split import draw, few_shot, first_of_each, hold_back
 from tasso.data.sequences import order
 from tasso.data.steps import WHOLE, class_order_text, named_classes, parse_split, split_task
 from tasso.data.task import AsStored, ImageSet, Stamped, Task, TaskSequence
@@ -49,8 +49,11 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
     sequence = TaskSequence(config.benchmark, config.sequence, tasks)
     if not with_reference:
         return sequence
-    texts = read_texts(config.reference_texts) if config.reference_texts else ()
-    sequence = dataclasses.replace(sequence, reference_texts=texts)
+    if config.reference_texts:
+        try:
+            sequence = dataclasses.replace(sequence, reference_texts=tuple(lines(config.reference_texts)))
+        except DataError as error:
+            raise DataError(f"reference_texts: {error}") from None
     if config.reference == TASK_IMAGES:
         return sequence
     reference, class_names = _load_reference(config)
@@ -96,8 +99,8 @@ def with_benchmark_options(config: RunConfig) -> RunConfig:
 
 def _options_of_benchmarks(config: RunConfig) -> dict[str, Any]:
     """What the benchmark of a run says, or that of single tasks, where the run says nothing."""
-    names = {spec["from"].partition(":")[0] for spec in config.tasks or () if names_catalogue(spec["from"])}
-    known = sorted(BENCHMARKS.keys() & (names if config.tasks else {config.benchmark}))
+    specs = _specs(config)
+    known = sorted(BENCHMARKS.keys() & _benchmarks_of(specs))
     protocols = {BENCHMARKS[name].protocol: name for name in known if BENCHMARKS[name].protocol}
     if len(protocols) > 1:
         raise ConfigError(
@@ -105,7 +108,7 @@ def _options_of_benchmarks(config: RunConfig) -> dict[str, Any]:
             "prompts; a sequence has tasks of one"
         )
     open_keys = [key for key in OPTIONS if getattr(config, key) is None]
-    if config.split_classes == WHOLE or any("classes" in spec for spec in config.tasks or ()):
+    if config.split_classes == WHOLE or any("classes" in spec for spec in specs):
         open_keys = [key for key in open_keys if key not in ("split_classes", "class_order")]  # not cut, or already
     found = [{key: BENCHMARKS[name].options.get(key) for key in open_keys} for name in known]
     for key in open_keys:
@@ -117,21 +120,33 @@ def _options_of_benchmarks(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in found[0].items() if value is not None} if found else {}
 
 
+def _specs(config: RunConfig) -> list[TaskSpec]:
+    """The tasks of a run as users write own tasks; those of a benchmark are such as `atlas:food`."""
+    if config.tasks or config.benchmark not in BENCHMARKS:
+        return config.tasks or []
+    return [{"name": task, "from": f"{config.benchmark}:{task}"} for task in BENCHMARKS[config.benchmark].tasks]
+
+
+def _benchmarks_of(specs: Sequence[TaskSpec]) -> set[str]:
+    """The benchmarks that tasks are from; the empty text stands for own images."""
+    return {spec["from"].partition(":")[0] if names_catalogue(spec["from"]) else "" for spec in specs}
+
+
 def _steps(config: RunConfig) -> Iterator[Task]:
     """The tasks in the order of learning, each in the steps that the run cuts it into.
 
     Images are drawn and held back before: a class has the same ones in whatever step it is learned.
     """
-    specs = {spec["name"]: spec for spec in config.tasks or ()}
+    specs = {spec["name"]: spec for spec in _specs(config)}
     for name in task_order(config):
-        task = _load_task(name, config)
+        task = _load_task(specs[name], config)
         if config.evaluate_on == "val":
             task = for_validation(task, config)
         if count := config.test_per_class:
             task = task.with_evaluated(first_of_each(task.evaluated, count))
         if config.shots:
             task = dataclasses.replace(task, train=few_shot(task.train, config.shots, config.seed))
-        if classes := specs.get(name, {}).get("classes"):
+        if classes := specs[name].get("classes"):
             task = named_classes(task, classes)
         yield from split_task(task, config.split_classes, config.class_order) if config.split_classes else [task]
 
@@ -152,8 +167,7 @@ def for_validation(task: Task, config: RunConfig) -> Task:
             "%s: no validation images, so %g %% of each class's training images are held back (%d of %d)",
             task.name, 100 * config.val_share, len(val), len(task.train),
         )  # fmt: skip
-    nothing = task.test.subset(np.empty(0, dtype=np.int64))
-    return dataclasses.replace(task, train=train, val=val, test=nothing, split="val")
+    return dataclasses.replace(task, train=train, val=val, test=ImageSet.of(task.test.source, []), split="val")
 
 
 def task_order(config: RunConfig) -> list[str]:
@@ -182,27 +196,18 @@ def task_order(config: RunConfig) -> list[str]:
     return order(benchmark.tasks, config.sequence, limit, benchmark.sequences)
 
 
-def _load_task(name: str, config: RunConfig) -> Task:
-    if not config.tasks:
-        benchmark = BENCHMARKS[config.benchmark]
-        return _read_task(benchmark, name, config)
-    spec = next(spec for spec in config.tasks if spec["name"] == name)
+def _load_task(spec: TaskSpec, config: RunConfig) -> Task:
+    """A task as this run reads it."""
     if not names_catalogue(spec["from"]):
         return load_own(spec, config)
-    benchmark, task = _catalogue_task(spec["from"], config)
-    loaded = _read_task(benchmark, task, config)
-    if "template" in spec:
-        loaded = dataclasses.replace(loaded, templates=read_templates(spec["template"]), train_templates=())
-    return dataclasses.replace(loaded, name=name)
-
-
-def _read_task(benchmark: Benchmark, name: str, config: RunConfig) -> Task:
-    """A task of a benchmark as this run reads it."""
+    benchmark, name = _catalogue_task(spec["from"], config)
     task = benchmark.load_task(name, data_root(config, benchmark), config.check_counts)
-    train, val, test = (_oriented(images, benchmark, config) for images in (task.train, task.val, task.test))
-    if config.template not in (None, TASK_TEMPLATES):
-        task = dataclasses.replace(task, templates=(), train_templates=())
-    return dataclasses.replace(task, train=train, val=val, test=test)
+    task = task.with_sets(lambda images: _oriented(images, benchmark, config))
+    if "template" in spec:
+        task = task.with_templates(read_templates(spec["template"]))
+    elif config.template not in (None, TASK_TEMPLATES):
+        task = task.with_templates(())
+    return dataclasses.replace(task, name=spec["name"])
 
 
 def _oriented(images: ImageSet, benchmark: Benchmark, config: RunConfig) -> ImageSet:
@@ -237,7 +242,8 @@ def _load_reference(config: RunConfig) -> Reference:
     name = config.reference or (ATLAS.name if config.tasks else config.benchmark)
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
-        if benchmark.reference is ATLAS.reference and not _is_drawn(config):
+        photographs = any(not one or BENCHMARKS[one].needs_root for one in _benchmarks_of(_specs(config)))
+        if benchmark.reference is ATLAS.reference and photographs:
             log.warning("%s", DRAWN_REFERENCE)
         images, names = benchmark.load_reference(data_root(config, benchmark), config.check_counts)
         return _oriented(images, benchmark, config), names
@@ -248,47 +254,14 @@ def _load_reference(config: RunConfig) -> Reference:
             f"{', '.join(BENCHMARKS)}"
         )
     try:
-        source, keys = find_all_images(folder)
+        return find_all_images(folder), ()
     except DataError as error:
         raise DataError(f"reference: {error}") from None
-    return ImageSet(source, tuple(keys), np.zeros(len(keys), dtype=np.int64)), ()
-
-
-def _is_drawn(config: RunConfig) -> bool:
-    """Are all images of the tasks drawn by code?"""
-    names = [spec["from"].partition(":")[0] for spec in config.tasks] if config.tasks else [config.benchmark]
-    return all(name in BENCHMARKS and not BENCHMARKS[name].needs_root for name in names)
-
-
-def read_texts(path: Path) -> tuple[str, ...]:
-    """One text per line; empty lines are skipped."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"reference_texts: {path}: not a readable text file: {error}") from None
-    texts = tuple(line.strip() for line in lines if line.strip())
-    if not texts:
-        raise DataError(f"reference_texts: {path} has no texts")
-    return texts
-
-
-def first_of_each(images: ImageSet, count: int) -> ImageSet:
-    """The first `count` images per class."""
-    counts: Counter[int] = Counter()
-    chosen = []
-    for index, label in enumerate(images.labels.tolist()):
-        counts[label] += 1
-        if counts[label] <= count:
-            chosen.append(index)
-    return images.subset(np.asarray(chosen, dtype=np.int64))
 
 
 def subset(images: ImageSet, config: RunConfig) -> ImageSet:
-    """The subset of reference images, drawn from the annotation list as the authors do."""
-    if len(images) <= config.reference_images:
-        return images
-    chosen = np.random.default_rng(config.reference_seed).choice(len(images), config.reference_images, replace=False)
-    return images.subset(chosen.astype(np.int64))
+    """The reference images that a run uses."""
+    return images.subset(draw(len(images), config.reference_images, config.reference_seed))
 
 
 def data_root(config: RunConfig, benchmark: Benchmark) -> Path:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from pathlib import Path
 
 from tasso.data import atlas
 from tasso.data.atlas.benchmark import PHOTO
-from tasso.data.task import Array, Draws, ImageSet, Task
+from tasso.data.task import SPLITS, Array, Draws, Task
 
 SIZE = 64
 PER_CLASS = {"train": 64, "val": 8, "test": 25}
@@ -22,9 +20,6 @@ class DrawnSource(Draws):
     def read(self, key: str) -> Array:
         domain, split, label, index, *style = key.split("/")
         return atlas.render(domain, int(label), int(index), split=split, size=SIZE, style=(*style, PHOTO)[0])
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return []
 
     def describe(self, key: str) -> str:
         return f"atlas:{key}"
@@ -50,47 +45,22 @@ class Drawn:
         count = len(self.classes)
         return count, count * PER_CLASS["train"], count * PER_CLASS["test"]
 
-    def task(self, name: str) -> Task:
-        """The task under this name."""
+    def task(self, root: Path) -> Task:
+        """The task; nothing is read from `root`."""
         names = tuple(atlas.DOMAINS[domain].class_names[label] for domain, label in self.classes)
-        source, end = DrawnSource(), "" if self.style == PHOTO else f"/{self.style}"
-
-        def split(which: str) -> ImageSet:
-            return ImageSet.of(source, [
-                (f"{domain}/{which}/{label}/{index}{end}", number)
+        end = "" if self.style == PHOTO else f"/{self.style}"
+        pairs = {
+            split: [
+                (f"{domain}/{split}/{label}/{index}{end}", number)
                 for number, (domain, label) in enumerate(self.classes)
-                for index in range(PER_CLASS[which])
-            ])  # fmt: skip
-
-        return Task(name, names, split("train"), split("val"), split("test"))
-
-
-def task_names() -> tuple[str, ...]:
-    """The domains in their order."""
-    return tuple(atlas.DOMAINS)
+                for index in range(PER_CLASS[split])
+            ]
+            for split in SPLITS
+        }
+        return Task.of("atlas", names, DrawnSource(), pairs)
 
 
-def classes_of(name: str) -> int:
-    """How many classes a domain has."""
-    return len(atlas.DOMAINS[name].class_names)
-
-
-def domain(name: str) -> Drawn:
-    """All classes of a domain."""
-    return Drawn(tuple((name, label) for label in range(classes_of(name))))
-
-
-def sizes(name: str) -> tuple[int, int, int]:
-    """Classes, training and test images of a domain."""
-    return domain(name).sizes
-
-
-def load_task(name: str) -> Task:
-    """One domain as a task."""
-    return domain(name).task(name)
-
-
-def load_reference() -> tuple[ImageSet, tuple[str, ...]]:
-    """Unlabelled scenes, and names of things in them that are no class of a task."""
-    keys = tuple(str(index) for index in range(REFERENCE_IMAGES))
-    return ImageSet(ReferenceSource(), keys, np.zeros(len(keys), dtype=np.int64)), tuple(atlas.EXTRAS)
+def scenes() -> Task:
+    """Reference images: unlabelled scenes. The classes are names of things in them that are no class of a task."""
+    pairs = [(str(index), 0) for index in range(REFERENCE_IMAGES)]
+    return Task.of("scenes", tuple(atlas.EXTRAS), ReferenceSource(), {"train": pairs})

@@ -126,4 +126,4 @@ def of_classes(task: Task, labels: Sequence[int], name: str) -> Task:
         return ImageSet(chosen.source, chosen.keys, numbers[chosen.labels])
 
     names = tuple(task.class_names[label] for label in labels)
-    return replace(task, name=name, class_names=names, train=part(task.train), val=part(task.val), test=part(task.test))
+    return replace(task.with_sets(part), name=name, class_names=names)

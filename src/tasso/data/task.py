@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from tasso.config import EvaluatedSplit
 
 Array = npt.NDArray[Any]
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
 
 class Source(Protocol):
@@ -23,7 +26,8 @@ class Source(Protocol):
         """An encoded image, or its pixels, `(H, W, 3)` uint8. Safe to call from several threads."""
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        """The keys without an image."""
+        """The keys without an image; none where a reader has found the images itself."""
+        return []
 
     def describe(self, key: str) -> str:
         """How messages name this image."""
@@ -37,12 +41,12 @@ class Stamped(Protocol):
         """One text per key; it changes when the image changes."""
 
 
-class Draws:
+class Draws(Source):
     """A source that draws images by code, each from its key alone: another process can do it as well."""
 
+    @abstractmethod
     def read(self, key: str) -> Array:
         """Pixels, `(H, W, 3)` uint8."""
-        raise NotImplementedError
 
 
 class NotTurned(bytes):
@@ -159,6 +163,28 @@ class Task:
     split: EvaluatedSplit = "test"
     train_templates: tuple[str, ...] = ()
 
+    @staticmethod
+    def of(
+        name: str,
+        class_names: Sequence[str],
+        source: Source,
+        pairs: Mapping[Split, Sequence[tuple[str, int]]],
+        templates: tuple[str, ...] = (),
+    ) -> Task:
+        """From keys and labels in pairs, by split; a split that is left out has no images."""
+        train, val, test = (ImageSet.of(source, pairs.get(split, ())) for split in SPLITS)
+        return Task(name, tuple(class_names), train, val, test, templates)
+
+    @property
+    def sets(self) -> dict[Split, ImageSet]:
+        """Its images by split."""
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of classes and of images per split."""
+        return {"classes": len(self.class_names), **{split: len(images) for split, images in self.sets.items()}}
+
     @property
     def evaluated(self) -> ImageSet:
         """The images that accuracies are measured on."""
@@ -168,23 +194,29 @@ class Task:
         """The task with these images in their place."""
         return replace(self, val=images) if self.split == "val" else replace(self, test=images)
 
+    def with_sets(self, change: Callable[[ImageSet], ImageSet]) -> Task:
+        """The task with all its sets changed alike."""
+        return replace(self, train=change(self.train), val=change(self.val), test=change(self.test))
+
+    def with_templates(self, templates: tuple[str, ...]) -> Task:
+        """The task with these prompt templates, in training as well; none: those of the run."""
+        return replace(self, templates=templates, train_templates=())
+
     def prompts(self, default: Sequence[str]) -> tuple[str, ...]:
         """The task's own prompt templates, or else `default`, those of the run."""
         return self.templates or tuple(default)
 
     def train_prompts(self, default: Sequence[str]) -> tuple[str, ...]:
-        """The prompt templates of training."""
         return self.train_templates or self.prompts(default)
 
     def contents(self) -> dict[str, Any]:
-        """Numbers of classes and images; a checksum of class names, prompts, labels and keys. Images are not read."""
+        """`counts`, and a checksum of class names, prompts, labels and keys. Images are not read."""
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
         for templates in filter(None, (self.templates, self.train_templates)):
             digest.update(json.dumps(templates).encode())
-        for images in (self.train, self.val, self.test):
+        for images in self.sets.values():
             digest.update(images.checksum().encode())
-        counts = {split: len(getattr(self, split)) for split in ("train", "val", "test")}
-        return {"classes": len(self.class_names), **counts, "checksum": digest.hexdigest()[:16]}
+        return {**self.counts, "checksum": digest.hexdigest()[:16]}
 
 
 @dataclass(frozen=True)
@@ -201,7 +233,6 @@ class TaskSequence:
 
     @property
     def names(self) -> list[str]:
-        """Task names in order."""
         return [task.name for task in self.tasks]
 
     def contents(self) -> dict[str, Any]:

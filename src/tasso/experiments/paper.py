@@ -36,7 +36,6 @@ RELEVANT = (
     "model", "method", "protocol", "batch_size", "reference_batch_size", "accumulate", "precision", "tune", "lora_rank",
     "checkpoint_activations",
 )  # fmt: skip
-STEPS = 1000  # any number above two: the schedule changes no multiplication
 
 
 def make_setup(
@@ -83,7 +82,6 @@ class Cost:
     measured: int  # runs that the estimate comes from
 
     def lines(self) -> list[str]:
-        """The cost in words."""
         lines = [f"{name}: {_runs(count)}" if count else f"{name}: needs no runs" for name, count in self.plans]
         shared = sum(count for _, count in self.plans) - self.runs
         lines.append(f"together: {_runs(self.runs)}" + (f" ({shared} are shared between plans)" if shared else ""))
@@ -112,7 +110,7 @@ def cost_of(plans: Sequence[Plan], setup: Setup, out: Path, execution: Execution
     counts = tuple((plan.name, len(plan.jobs(setup))) for plan in plans)
     at_once = None
     if execution.engine == "local" and left:
-        at_once = min(len(left), len(devices_for(left, execution.at_once, execution.gpus, execution.device)))
+        at_once = min(len(left), len(devices_for(left, execution)))
     # A method that has not run yet is taken to be as fast as the others are on average.
     total = sum(steps[job] * seconds.get(job.options["method"]["name"], mean) for job in left) if mean else None
     return Cost(
@@ -235,5 +233,5 @@ def _count(job: Job, device: str) -> Arithmetic:
     options: dict[str, Any] = {key: job.options[key] for key in RELEVANT if key in job.options}
     data_sets = BENCHMARKS[str(job.options.get("benchmark", "atlas"))].data_sets
     classes = round(sum(data_set.classes for data_set in data_sets) / len(data_sets))
-    tflop = count_tflop({**options, "device": device, "steps": STEPS}, classes)
+    tflop = count_tflop({**options, "device": device}, classes)
     return Arithmetic(round(tflop, 6), classes)

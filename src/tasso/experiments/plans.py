@@ -105,13 +105,6 @@ class PlanRow:
             return self.label
         return f"r = {rank.scaled(setup.width)} of {setup.width} (paper: {rank.rank} of {PAPER_WIDTH})"
 
-    def jobs(
-        self, setup: Setup, sequences: Sequence[str] = ("S1",), seeds: Sequence[int] = (SEED,), tag: str = ""
-    ) -> dict[tuple[str, int], Job]:
-        """The runs behind this row, by sequence and seed."""
-        pairs = [(sequence, seed) for sequence in sequences for seed in seeds]
-        return {pair: setup.job(self.method, self.options, *pair, tag) for pair in pairs}
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -134,22 +127,20 @@ class Plan:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def setup_at(self, setup: Setup) -> Setup:
-        """The set-up of the plan's runs."""
         own = {key: value for key, value in self.options.items() if key == "benchmark" or key not in setup.common}
         return replace(setup, common={**setup.common, **own})
 
     def seeds_at(self, setup: Setup) -> tuple[int, ...]:
-        """Seeds that the plan's rows have in this set-up."""
         asked = {"main": setup.main_seeds, "ablation": setup.seeds, "plan": None}[self.seeds_of]
         return asked or self.seeds
 
     def sequences_at(self, setup: Setup) -> tuple[str, ...]:
-        """Sequences that the plan's rows have in this set-up."""
         return (setup.sequences or self.sequences) if len(self.sequences) > 1 else self.sequences
 
     def jobs_of(self, row: PlanRow, setup: Setup) -> dict[tuple[str, int], Job]:
         """The runs behind one of its rows, by sequence and seed."""
-        return row.jobs(self.setup_at(setup), self.sequences_at(setup), self.seeds_at(setup), self.tag)
+        pairs = [(sequence, seed) for sequence in self.sequences_at(setup) for seed in self.seeds_at(setup)]
+        return {pair: self.setup_at(setup).job(row.method, row.options, *pair, self.tag) for pair in pairs}
 
     def jobs(self, setup: Setup) -> list[Job]:
         """All runs of the plan, each once."""

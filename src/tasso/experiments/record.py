@@ -45,11 +45,9 @@ class Record:
     arithmetic: Mapping[str, Arithmetic] = field(default_factory=dict)
 
     def sequences(self, plan: str) -> list[str]:
-        """Sequences of a plan's rows, in order."""
         return list(dict.fromkeys(sequence for sequence, _ in self._keys(plan)))
 
     def seeds(self, plan: str) -> list[int]:
-        """Seeds of a plan's rows, in order."""
         return list(dict.fromkeys(seed for _, seed in self._keys(plan)))
 
     def _keys(self, plan: str) -> list[tuple[str, int]]:

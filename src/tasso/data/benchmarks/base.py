@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tasso.data import drawn
-from tasso.data.annotated import read_annotated
-from tasso.data.task import ImageSet, Task
+from tasso.data.task import Draws, ImageSet, Task
 from tasso.errors import DataError
 
 Reference = tuple[ImageSet, tuple[str, ...]]  # images, and the class names of their data set
@@ -17,28 +16,62 @@ Reference = tuple[ImageSet, tuple[str, ...]]  # images, and the class names of t
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set of a benchmark, with the sizes it must have; `prefix` is that of its file in the authors' layout."""
+    """One data set of a benchmark, with the sizes it must have.
+
+    Attributes:
+        classes: 0: of unlabelled images.
+        load: reads it; the argument is the folder with all data sets.
+        prefix: of its annotation file, in the layout of the paper's authors.
+        kind: torchvision's class that downloads it, if there is one.
+        place: where its lists are in that folder, for messages.
+        any_length: a subset of its images is drawn, so that their number is not checked.
+    """
 
     name: str
-    prefix: str
     classes: int
     train: int
     test: int
+    load: Callable[[Path], Task]
+    prefix: str = ""
+    kind: str = ""
+    place: str = ""
+    any_length: bool = False
 
-    def load(self, root: Path, check_counts: bool) -> Task:
-        """Read it from the authors' layout and check it."""
-        return self.checked(read_annotated(root, self.name, self.prefix), root, check_counts)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that are checked, as in `Task.counts`."""
+        images = {} if self.any_length else {"train": self.train, "test": self.test}
+        return {"classes": self.classes, **images}
 
-    def checked(self, task: Task, root: Path, check_counts: bool) -> Task:
-        """The task, or an error that says which sizes are wrong."""
-        found = (len(task.class_names), len(task.train), len(task.test))
-        expected = (self.classes, self.train, self.test)
-        if check_counts and found != expected:
-            raise DataError(
-                f"{self.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test images, "
-                f"found {found[0]}, {found[1]} and {found[2]} in {root}. Use --no-check-counts to go on with these"
-            )
+    def read(self, root: Path, check_counts: bool) -> Task:
+        """Read it under its name."""
+        task = replace(self.load(root), name=self.name)
+        if check_counts and not self.any_length and not isinstance(task.train.source, Draws):
+            self.check(task, f" in {root / self.place}")
         return task
+
+    def changed(self, change: Callable[[Task], Task]) -> DataSet:
+        """The same data set, with the task changed after it is read."""
+        return replace(self, load=lambda root: change(self.load(root)))
+
+    def check(self, task: Task, where: str = "") -> None:
+        """Raise a DataError if it has other sizes; of other classes it names the first."""
+        found = {key: task.counts[key] for key in self.sizes}
+        if found != self.sizes:
+            other = found["classes"] != self.classes
+            hint = f" (the first class is {task.class_names[0]!r}: another data set?)" if other else ""
+            raise DataError(
+                f"{self.name}: expected {_words(self.sizes)}, found {_words(found)}{where}{hint}. Use "
+                "--no-check-counts to go on with these"
+            )
+
+
+def _words(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sizes.items())
+
+
+# Reference images of benchmarks that bring none, as of own tasks: drawn by code.
+SCENES = DataSet("scenes", 0, drawn.REFERENCE_IMAGES, 0, lambda root: drawn.scenes())
 
 
 @dataclass(frozen=True)
@@ -46,53 +79,35 @@ class Benchmark:
     """A catalogue entry.
 
     Attributes:
-        data_sets: of the tasks, in the benchmark's order, with their sizes.
+        data_sets: of the tasks, in the benchmark's order.
         reference: the data set of the reference images.
-        needs_root: must the user give a folder with the data sets? Else its images are drawn by code.
-        load_task: (task name, data root, check counts?) → task.
-        load_reference: (data root, check counts?) → images, and the class names of their data set.
+        protocol: whose splits, names and prompts its tasks have; tasks of two protocols are not mixed. Empty: its
+            images are drawn by code.
         options: of runs on it, where they say nothing else.
         sequences: orders that have names, besides the rotations S1, S2 …
-        protocol: whose splits, names and prompts its tasks have; tasks of two protocols are not mixed. Empty: drawn.
     """
 
     name: str
     summary: str
     data_sets: tuple[DataSet, ...]
-    reference: DataSet
-    needs_root: bool
-    load_task: Callable[[str, Path, bool], Task]
-    load_reference: Callable[[Path, bool], Reference]
+    reference: DataSet = SCENES
+    protocol: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     sequences: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    protocol: str = ""
 
     @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(data_set.name for data_set in self.data_sets)
 
+    @property
+    def needs_root(self) -> bool:
+        """Must the user give a folder with the data sets?"""
+        return bool(self.protocol)
 
-# Reference images of benchmarks that bring none, as of own tasks.
-SCENES = DataSet("scenes", "", 0, drawn.REFERENCE_IMAGES, 0)
+    def load_task(self, name: str, root: Path, check_counts: bool) -> Task:
+        return self.data_sets[self.tasks.index(name)].read(root, check_counts)
 
-
-def load_scenes(root: Path, check_counts: bool) -> Reference:
-    """Scenes drawn by code."""
-    return drawn.load_reference()
-
-
-def annotated_benchmark(
-    name: str, summary: str, data_sets: list[DataSet], reference: DataSet, exact: bool
-) -> Benchmark:
-    """A benchmark in the authors' layout; `exact` says whether the size of the reference set is checked."""
-    by_name = {data_set.name: data_set for data_set in data_sets}
-
-    def load_task(task: str, root: Path, check_counts: bool) -> Task:
-        return by_name[task].load(root, check_counts)
-
-    def load_reference(root: Path, check_counts: bool) -> Reference:
-        # ImageNet's list may have any length: a subset of it is drawn.
-        task = reference.load(root, check_counts and exact)
+    def load_reference(self, root: Path, check_counts: bool) -> Reference:
+        """The reference images, and the class names of their data set."""
+        task = self.reference.read(root, check_counts)
         return task.train, task.class_names
-
-    return Benchmark(name, summary, tuple(data_sets), reference, True, load_task, load_reference, protocol="paper")

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tasso.config import RunConfig
-from tasso.data.annotated import FolderSource
-from tasso.data.benchmarks.base import SCENES, Benchmark, DataSet, load_scenes
+from tasso.data.benchmarks.base import Benchmark, DataSet
+from tasso.data.benchmarks.field import ZSCL
 from tasso.data.readers import load_own
-from tasso.data.readers.from_torchvision import read_torchvision
-from tasso.data.readers.labelled import lines
-from tasso.data.task import ImageSet, Task
+from tasso.data.readers.labelled import Listing, lines
+from tasso.data.task import Task
 from tasso.errors import DataError
 
 SEED = "1993"
@@ -39,13 +38,6 @@ BAD = "a bad photo of a {}."
 PILOT_PAGE = "https://github.com/sun-hailong/LAMDA-PILOT"
 TINY_FILE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 SYNSET = re.compile(r"n\d{8}")
-
-
-def cifar100(root: Path) -> Task:
-    """torchvision's CIFAR100."""
-    (train, names), (test, _) = (read_torchvision("CIFAR100", root, train=part) for part in (True, False))
-    spaced = tuple(name.replace("_", " ") for name in names)
-    return Task("cifar100", spaced, train, ImageSet.of(train.source, []), test)
 
 
 def class_folders(name: str) -> Callable[[Path], Task]:
@@ -92,39 +84,30 @@ def tiny_imagenet(root: Path) -> Task:
             raise DataError(f"{folder / 'val' / 'val_annotations.txt'}: line {number}: {synset!r} is not in wnids.txt")
         test.append((f"val/images/{file}", labels[synset]))
     names = tuple(words[synset].split(",")[0].strip() for synset in synsets)
-    source = FolderSource(folder)
-    return Task("tiny-imagenet", names, ImageSet.of(source, train), ImageSet.of(source, []), ImageSet.of(source, test))
+    return Listing(names, train, test=test).task(folder)
 
 
-def _steps(
-    name: str, data_set: DataSet, load: Callable[[Path], Task], split: str, order: str, template: str | None = None
-) -> Benchmark:
+def _steps(name: str, data_set: DataSet, split: str, order: str, template: str = "") -> Benchmark:
     first, _, step = split.partition("+")
     size = f"{first} classes, then {step} per step" if step else f"{first} classes per step"
-
-    def load_task(task: str, root: Path, check_counts: bool) -> Task:
-        return data_set.checked(load(root), root, check_counts)
-
     options = {"split_classes": split, "class_order": order, **({"template": template} if template else {})}
-    return Benchmark(
-        name, f"{data_set.name}: {size}", (data_set,), SCENES, True, load_task, load_scenes, options,
-        protocol="Continual-CLIP" if template else "LAMDA-PILOT",
-    )  # fmt: skip
+    protocol = "Continual-CLIP" if template else "LAMDA-PILOT"
+    return Benchmark(name, f"{data_set.name}: {size}", (data_set,), protocol=protocol, options=options)
 
 
-_CIFAR = DataSet("cifar100", "", 100, 50_000, 10_000)
-_TINY = DataSet("tiny-imagenet", "", 200, 100_000, 10_000)
-_IMAGENET_R = DataSet("imagenet-r", "", 200, 24_000, 6_000)
-_CUB = DataSet("cub", "", 200, 9_430, 2_358)
+CIFAR = ZSCL["cifar100"].changed(lambda task: task.with_templates(()))
+TINY = DataSet("tiny-imagenet", 200, 100_000, 10_000, tiny_imagenet)
+IMAGENET_R = DataSet("imagenet-r", 200, 24_000, 6_000, class_folders("imagenet-r"))
+CUB = DataSet("cub", 200, 9_430, 2_358, class_folders("cub"))
 
 CLASS_INCREMENTAL = (
-    _steps("cifar100-10", _CIFAR, cifar100, "10", CIFAR_ORDER, BAD),
-    _steps("cifar100-20", _CIFAR, cifar100, "5", CIFAR_ORDER, BAD),
-    _steps("cifar100-50", _CIFAR, cifar100, "2", CIFAR_ORDER, BAD),
-    _steps("tiny-imagenet-5", _TINY, tiny_imagenet, "100+20", TINY_ORDER, BAD),
-    _steps("tiny-imagenet-10", _TINY, tiny_imagenet, "100+10", TINY_ORDER, BAD),
-    _steps("tiny-imagenet-20", _TINY, tiny_imagenet, "100+5", TINY_ORDER, BAD),
-    _steps("cifar100-pilot", _CIFAR, cifar100, "10", SEED),
-    _steps("imagenet-r-pilot", _IMAGENET_R, class_folders("imagenet-r"), "20", SEED),
-    _steps("cub-pilot", _CUB, class_folders("cub"), "20", SEED),
+    _steps("cifar100-10", CIFAR, "10", CIFAR_ORDER, BAD),
+    _steps("cifar100-20", CIFAR, "5", CIFAR_ORDER, BAD),
+    _steps("cifar100-50", CIFAR, "2", CIFAR_ORDER, BAD),
+    _steps("tiny-imagenet-5", TINY, "100+20", TINY_ORDER, BAD),
+    _steps("tiny-imagenet-10", TINY, "100+10", TINY_ORDER, BAD),
+    _steps("tiny-imagenet-20", TINY, "100+5", TINY_ORDER, BAD),
+    _steps("cifar100-pilot", CIFAR, "10", SEED),
+    _steps("imagenet-r-pilot", IMAGENET_R, "20", SEED),
+    _steps("cub-pilot", CUB, "20", SEED),
 )

@@ -110,7 +110,6 @@ class Stream:
         return self.epochs.indices(step)
 
     def batch(self, step: int) -> ImageBatch:
-        """The images of this step."""
         if self._worker is None:
             return self._prepare(step)
         future = self._pending.pop(step, None) or self._worker.submit(self._prefetch, step)

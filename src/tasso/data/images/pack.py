@@ -47,7 +47,6 @@ class Index:
     errors: dict[int, str]
 
     def to_json(self) -> str:
-        """The text of the index file."""
         document = {"version": VERSION, **vars(self), "sizes": self.sizes.tolist()}
         return json.dumps(document, ensure_ascii=False) + "\n"
 

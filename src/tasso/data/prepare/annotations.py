@@ -6,7 +6,6 @@ own and is never replaced unless asked for.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import check_files, read_annotated
-from tasso.data.prepare.layouts import LAYOUTS
 from tasso.data.prepare.options import Options
 from tasso.data.prepare.sources import REFERENCE, Recipe, Rule
-from tasso.data.prepare.splits import Listing, apply_rule, read_coop_split
+from tasso.data.prepare.splits import apply_rule
 from tasso.data.prepare.trees import IMAGES, LISTS, UNPACKING
+from tasso.data.readers.coop import read_coop_split
 from tasso.errors import DataError
 from tasso.files import write_text
 
@@ -70,15 +69,13 @@ def annotate(recipe: Recipe, folder: Path, options: Options, split: Path | None)
     else:
         images = folder / IMAGES
         lists = images if recipe.name == REFERENCE else folder / LISTS
-        listing = apply_rule(recipe.rule, LAYOUTS[recipe.name](images, lists), options.split_seed)
+        listing = apply_rule(recipe.rule, recipe.layout(images, lists), options.split_seed)
         origin = SPLIT_ORIGIN[recipe.rule]
-    if options.names == "spaces":
-        spaced = tuple(name.replace("_", " ") for name in listing.class_names)
-        listing = dataclasses.replace(listing, class_names=spaced)
+    if options.names_style == "spaces":
+        listing = listing.spaced()
     if options.check_counts:
-        _check_counts(recipe, listing)
-    sets = {"train": listing.train, "val": listing.val, "test": listing.test}
-    text = json.dumps({"data": sets, "class_names": listing.class_names}, ensure_ascii=False) + "\n"
+        recipe.data_set.check(listing.task(folder / IMAGES))
+    text = json.dumps({"data": listing.sets, "class_names": listing.class_names}, ensure_ascii=False) + "\n"
     file, before = folder / recipe.annotation_file, read_record(folder)
     record = {
         "version": 1,
@@ -87,7 +84,7 @@ def annotate(recipe: Recipe, folder: Path, options: Options, split: Path | None)
         "split": origin,
         "split_file": _digest(split.read_bytes()) if split else None,
         "split_seed": options.split_seed if "drawn" in origin else None,
-        "names": options.names,
+        "names": options.names_style,
     }
     if record["replaces"] == record["annotation"] and {**before, "replaces": None} == {**record, "replaces": None}:
         return origin, False
@@ -114,25 +111,11 @@ def check_text(recipe: Recipe, folder: Path, text: str) -> None:
 
 def check_annotations(root: Path, recipe: Recipe, name: str | None = None) -> None:
     """The annotation file can be read, and all its images exist."""
-    task = read_annotated(root, name or recipe.name, recipe.sizes.prefix)
-    for split in ("train", "val", "test"):
-        check_files(getattr(task, split), f"{recipe.name}, {split}")
-
-
-def _check_counts(recipe: Recipe, listing: Listing) -> None:
-    sizes = recipe.sizes
-    expected = (sizes.classes, sizes.train, sizes.test)
-    found = (len(listing.class_names), len(listing.train), len(listing.test))
-    if recipe.name == REFERENCE:  # a subset of any size
-        expected, found = (sizes.classes, 0, 0), (found[0], 0, 0)
-    if found != expected:
-        raise DataError(
-            f"{recipe.name}: expected {expected[0]} classes, {expected[1]} train and {expected[2]} test images, "
-            f"found {found[0]}, {found[1]} and {found[2]}. Use --no-check-counts to go on with these"
-        )
+    task = read_annotated(root, name or recipe.name, recipe.data_set.prefix)
+    for split, images in task.sets.items():
+        check_files(images, f"{recipe.name}, {split}")
 
 
 def counts(root: Path, recipe: Recipe) -> dict[str, int]:
     """Numbers of classes and images in the annotation file."""
-    task = read_annotated(root, recipe.name, recipe.sizes.prefix)
-    return {key: number for key, number in task.contents().items() if key != "checksum"}
+    return read_annotated(root, recipe.name, recipe.data_set.prefix).counts

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tasso.config import RunConfig, from_dict
 from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
-from tasso.data.benchmarks import MTIL, DataSet
+from tasso.data.benchmarks import MTIL
 from tasso.data.catalogue import data_root, subset
 from tasso.data.images.decode import ImagePool, thread_pool
 from tasso.data.prepare.annotations import read_record
@@ -19,10 +19,16 @@ from tasso.data.prepare.fingerprint import ZeroShot, differences
 from tasso.data.prepare.layouts import EUROSAT_NAMES, flower_names
 from tasso.data.prepare.unreadable import CheckedImages, unreadable
 from tasso.data.steps import WHOLE
+from tasso.data.task import SPLITS
 from tasso.errors import ConfigError, DataError, no_such
 
 Kind = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
-SPLITS = ("train", "val", "test")
+# Class names of data sets, by benchmark and name.
+KNOWN_NAMES: dict[tuple[str, str], Callable[[], Sequence[str]]] = {
+    ("mtil", "eurosat"): lambda: tuple(EUROSAT_NAMES.values()),
+    ("mtil", "flowers-102"): flower_names,
+    ("mtil-mini", "flowers-102"): flower_names,
+}
 
 
 @dataclass
@@ -58,10 +64,10 @@ def check(
     benchmark = BENCHMARKS[config.benchmark]
     root = data_root(config, benchmark)
     pool, cache = thread_pool(config.workers), CheckedImages()
-    sizes = {data_set.name: data_set for data_set in benchmark.data_sets}
+    sizes = {data_set.name: data_set.sizes for data_set in benchmark.data_sets}
 
     def check_data_set(name: str) -> DataSetReport:
-        report = DataSetReport(name, _sizes(sizes[name]))
+        report = DataSetReport(name, sizes[name])
         try:
             task = benchmark.load_task(name, root, False)
         except DataError as error:
@@ -69,8 +75,8 @@ def check(
             return report
         _check_task(report, task, benchmark.name)
         if not quick:
-            for split in SPLITS:
-                _read(report, getattr(task, split), f"{name} {split}", pool, cache)
+            for split, images in task.sets.items():
+                _read(report, images, f"{name} {split}", pool, cache)
         return report
 
     names = order(benchmark.tasks, config.sequence, config.limit_tasks, benchmark.sequences)
@@ -89,20 +95,15 @@ def check(
     }
 
 
-def _sizes(data_set: DataSet) -> dict[str, int]:
-    return {"classes": data_set.classes, "train": data_set.train, "test": data_set.test}
-
-
 def _check_task(report: DataSetReport, task: Task, benchmark: str) -> None:
-    sets: dict[str, ImageSet] = {split: getattr(task, split) for split in SPLITS}
-    report.found = {"classes": len(task.class_names), **{split: len(images) for split, images in sets.items()}}
+    report.found = task.counts
     off = [f"{report.found[key]} {key}, not {n}" for key, n in report.expected.items() if report.found[key] != n]
     if off:
         report.problems.append(("counts", "; ".join(off)))
-    for split, images in sets.items():
+    for split, images in task.sets.items():
         _check_files(report, images, split)
-    _check_sets(report, sets)
-    _check_labels(report, task, sets)
+    _check_sets(report, task)
+    _check_labels(report, task)
     _check_names(report, task.class_names, benchmark)
 
 
@@ -112,11 +113,11 @@ def _check_files(report: DataSetReport, images: ImageSet, what: str) -> None:
         report.problems.append(("images", f"{len(missing)} {what} images are missing, the first: {first}"))
 
 
-def _check_sets(report: DataSetReport, sets: dict[str, ImageSet]) -> None:
+def _check_sets(report: DataSetReport, task: Task) -> None:
     """No image is in two sets, or twice in one."""
     first_split: dict[str, str] = {}
     duplicates: Counter[tuple[str, str]] = Counter()
-    for split, images in sets.items():
+    for split, images in task.sets.items():
         listed: set[str] = set()
         for key in images.keys:
             if (earlier := first_split.setdefault(key, split)) != split or key in listed:
@@ -127,14 +128,14 @@ def _check_sets(report: DataSetReport, sets: dict[str, ImageSet]) -> None:
         report.problems.append(("sets", f"{count} images {text}"))
 
 
-def _check_labels(report: DataSetReport, task: Task, sets: dict[str, ImageSet]) -> None:
+def _check_labels(report: DataSetReport, task: Task) -> None:
     """Every class has training and test images; if there is one folder per class, folders and labels agree."""
     folders: dict[str, set[int]] = defaultdict(set)
-    for images in sets.values():
+    for images in task.sets.values():
         for key, label in zip(images.keys, images.labels.tolist(), strict=True):
             folders[PurePosixPath(key).parent.as_posix()].add(label)
-    for split in ("train", "test"):
-        labels = set(sets[split].labels.tolist())
+    for split, images in (("train", task.train), ("test", task.test)):
+        labels = set(images.labels.tolist())
         empty = [name for label, name in enumerate(task.class_names) if label not in labels]
         if empty:
             report.problems.append(("class names", f"no {split} image of {empty[0]!r} ({len(empty)} such classes)"))
@@ -149,24 +150,17 @@ def _check_labels(report: DataSetReport, task: Task, sets: dict[str, ImageSet]) 
 
 def _check_names(report: DataSetReport, names: Sequence[str], benchmark: str) -> None:
     """Compare with the benchmark's names where they are known. CLIP's tokenizer ignores case, and so does this."""
-    if benchmark == "mtil" and report.name == "eurosat":
-        _compare_names(report, names, list(EUROSAT_NAMES.values()))
-    if benchmark in ("mtil", "mtil-mini") and report.name == "flowers-102":
-        _compare_names(report, names, flower_names())
+    known = KNOWN_NAMES.get((benchmark, report.name), lambda: ())()
+    if len(names) == len(known):  # else it is reported as a wrong count
+        for label, (name, right) in enumerate(zip(names, known, strict=True)):
+            if name.casefold().replace("_", " ") != right.casefold():
+                report.problems.append(("class names", f"class {label} is {name!r}, not {right!r}"))
+                break
     without_year = [name for name in names if not name[:4].isdecimal()]
     if benchmark == "mtil" and report.name == "stanford-cars" and without_year:
         report.notes.append(f"{len(without_year)} class names do not begin with the year, such as {without_year[0]!r}")
     if joined := [name for name in names if "_" in name]:
         report.notes.append(f"{len(joined)} class names have underscores, such as {joined[0]!r}; prompts keep them")
-
-
-def _compare_names(report: DataSetReport, found: Sequence[str], expected: Sequence[str]) -> None:
-    if len(found) != len(expected):
-        return  # reported as a wrong count already
-    for label, (name, right) in enumerate(zip(found, expected, strict=True)):
-        if name.casefold().replace("_", " ") != right.casefold():
-            report.problems.append(("class names", f"class {label} is {name!r}, not {right!r}"))
-            return
 
 
 def _read(report: DataSetReport, images: ImageSet, title: str, pool: ImagePool, cache: CheckedImages) -> None:
@@ -180,13 +174,12 @@ def _read(report: DataSetReport, images: ImageSet, title: str, pool: ImagePool, 
 def _check_reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[DataSetReport, ImageSet | None]:
     """The reference images that a run would use."""
     data_set = benchmark.reference
-    # Of ImageNet, any list will do that is long enough.
-    exact = benchmark.name != MTIL.name and data_set is not MTIL.reference
+    exact = not data_set.any_length  # of ImageNet, any list will do that is long enough
     report = DataSetReport(data_set.name, {"train": data_set.train} if exact else {})
     try:
         images, class_names = benchmark.load_reference(root, False)
     except DataError as error:
-        if exact or benchmark.name == MTIL.name:
+        if benchmark.protocol == MTIL.protocol:
             report.problems.append(("data", str(error)))
         else:
             how = f"To get them: tasso data prepare {data_set.name} --root {root}; or --reference FOLDER"
@@ -250,7 +243,6 @@ def _compare(
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
-    """The report as text."""
     width = max(len(data_set["name"]) for data_set in report["data_sets"])
     lines = [f"{'data set':{width}}  classes   train     val    test    read"]
     for one in report["data_sets"]:

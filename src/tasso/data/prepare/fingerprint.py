@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 
 # Share of a class that `resplit` tests on, and how many standard deviations two draws may differ.
@@ -36,16 +35,9 @@ class ZeroShot:
 
 def measured_fingerprint(benchmark: str, model: str) -> Fingerprint | None:
     """The rows that were measured with tasso for this benchmark and model, or None."""
-    found = _measured().get(benchmark, {}).get(model)
-    return Fingerprint(f"tasso's own measurement with {model}", found["mtil"], found["mcil"]) if found else None
-
-
-@cache
-def _measured() -> Mapping[str, Mapping[str, Mapping[str, Row]]]:
-    """Benchmark → model → setting → row."""
     text = (files("tasso.data.prepare") / "fingerprints.json").read_text(encoding="utf-8")
-    measured: Mapping[str, Mapping[str, Mapping[str, Row]]] = json.loads(text)["rows"]
-    return measured
+    found = json.loads(text)["rows"].get(benchmark, {}).get(model)  # its row by setting
+    return Fingerprint(f"tasso's own measurement with {model}", found["mtil"], found["mcil"]) if found else None
 
 
 def allowed(tolerance: float, expected: float, images: int, drawn: bool) -> float:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasso.data.prepare.splits import Item, Listing
-from tasso.data.readers.labelled import lines
+from tasso.data.readers.labelled import Item, Listing, is_image, lines
+from tasso.data.task import SPLITS
 from tasso.errors import DataError
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 DRAWN_LIST = "reference.txt"  # the reference images that were unpacked, in the order of the draw
 
 EUROSAT_NAMES = {
@@ -41,15 +40,11 @@ def aircraft(images: Path, lists: Path) -> Listing:
     names = tuple(lines(lists / "variants.txt"))
     labels = {name: label for label, name in enumerate(names)}
 
-    def read(split: str) -> list[Item]:
-        file = lists / f"images_variant_{split}.txt"
-        items = []
-        for number, line in enumerate(lines(file), start=1):
-            image, _, name = line.partition(" ")
-            items.append((f"{image}.jpg", _label(labels, name, f"{file}: line {number}")))
-        return items
+    def item(line: str, where: str) -> Item:
+        image, _, name = line.partition(" ")
+        return f"{image}.jpg", _label(labels, name, where)
 
-    return Listing(names, read("train"), read("val"), read("test"))
+    return Listing(names, *(_items(lists / f"images_variant_{split}.txt", item) for split in SPLITS))
 
 
 def dtd(images: Path, lists: Path) -> Listing:
@@ -80,7 +75,7 @@ def flowers(images: Path, lists: Path) -> Listing:
         if not 0 <= label < len(names):
             raise DataError(f"{file}: image {number} has label {label + 1}, which is not one of 1 … {len(names)}")
     items = [(f"image_{number:05d}.jpg", label) for number, label in enumerate(labels, start=1)]
-    return Listing(_used(names, items), items)
+    return Listing(names[: max(labels, default=-1) + 1], items)  # a part of the data set has fewer classes
 
 
 def flower_names() -> tuple[str, ...]:
@@ -95,22 +90,16 @@ def pets(images: Path, lists: Path) -> Listing:
     """trainval.txt and test.txt: `Abyssinian_100 1 1 1`: image, label from 1, species, number of the breed."""
     names: dict[int, str] = {}
 
-    def read(split: str) -> list[Item]:
-        file = lists / f"{split}.txt"
-        items = []
-        for number, line in enumerate(lines(file), start=1):
-            found = re.fullmatch(r"(.+)_(\d+) (\d+) \d+ \d+", line)
-            if line.startswith("#"):
-                continue
-            if not found or int(found[3]) < 1:
-                raise DataError(f"{file}: line {number}: expected 'Abyssinian_100 1 1 1', found {line!r}")
-            name, label = found[1].lower(), int(found[3]) - 1
-            if names.setdefault(label, name) != name:
-                raise DataError(f"{file}: line {number}: label {label + 1} is {name!r} here, {names[label]!r} before")
-            items.append((f"{found[1]}_{found[2]}.jpg", label))
-        return items
+    def item(line: str, where: str) -> Item:
+        found = re.fullmatch(r"(.+)_(\d+) (\d+) \d+ \d+", line)
+        if not found or int(found[3]) < 1:
+            raise DataError(f"{where}: expected 'Abyssinian_100 1 1 1', found {line!r}")
+        name, label = found[1].lower(), int(found[3]) - 1
+        if names.setdefault(label, name) != name:
+            raise DataError(f"{where}: label {label + 1} is {name!r} here, {names[label]!r} before")
+        return f"{found[1]}_{found[2]}.jpg", label
 
-    trainval, test = read("trainval"), read("test")
+    trainval, test = (_items(lists / f"{split}.txt", item) for split in ("trainval", "test"))
     if sorted(names) != list(range(len(names))):
         raise DataError(f"{lists}: trainval.txt and test.txt leave out a label below {max(names) + 1}")
     return Listing(tuple(names[label] for label in range(len(names))), trainval, test=test)
@@ -155,16 +144,12 @@ def ucf(images: Path, lists: Path) -> Listing:
             raise DataError(f"{file}: line {number}: expected '{number} ClassName', found {line!r}")
         labels[action] = number - 1
 
-    def read(name: str) -> list[Item]:
-        items = []
-        for number, line in enumerate(lines(lists / name), start=1):
-            action, _, video = line.split(" ")[0].partition("/")
-            label = _label(labels, action, f"{lists / name}: line {number}")
-            items.append((f"{_split_words(action)}/{video.removesuffix('.avi')}.jpg", label))
-        return items
+    def item(line: str, where: str) -> Item:
+        action, _, video = line.split(" ")[0].partition("/")
+        return f"{_split_words(action)}/{video.removesuffix('.avi')}.jpg", _label(labels, action, where)
 
-    names = tuple(_split_words(action) for action in labels)
-    return Listing(names, read("trainlist01.txt"), test=read("testlist01.txt"))
+    train, test = (_items(lists / f"{split}list01.txt", item) for split in ("train", "test"))
+    return Listing(tuple(_split_words(action) for action in labels), train, test=test)
 
 
 def _split_words(action: str) -> str:
@@ -192,19 +177,6 @@ def imagenet(images: Path, lists: Path) -> Listing:
     return Listing(unique, items)
 
 
-LAYOUTS: Mapping[str, Callable[[Path, Path], Listing]] = {
-    "fgvc-aircraft": aircraft,
-    "dtd": dtd,
-    "eurosat": eurosat,
-    "flowers-102": flowers,
-    "food-101": food,
-    "oxford-pets": pets,
-    "stanford-cars": cars,
-    "ucf-101": ucf,
-    "imagenet": imagenet,
-}
-
-
 def class_folders(images: Path, names: set[str] | None, where: Path) -> Listing:
     """One folder per class, sorted by name. `names` are the classes that `where` lists, if it does."""
     folders = class_names(images)
@@ -215,10 +187,7 @@ def class_folders(images: Path, names: set[str] | None, where: Path) -> Listing:
             raise DataError(f"{images}: the folder of the class {absent[0]} is missing ({where})")
     items = []
     for label, name in enumerate(folders):
-        files = sorted(
-            file.name for file in (images / name).iterdir()
-            if file.suffix.lower() in IMAGES and not file.name.startswith(".")
-        )  # fmt: skip
+        files = sorted(f.name for f in (images / name).iterdir() if is_image(f.name) and not f.name.startswith("."))
         if not files:
             raise DataError(f"{images / name}: no images in this folder")
         items += [(f"{name}/{image}", label) for image in files]
@@ -247,12 +216,13 @@ def read_mat(file: Path, key: str) -> Any:
     return content[key]
 
 
+def _items(file: Path, item: Callable[[str, str], Item]) -> list[Item]:
+    """`item(line, where)` of each line of a list that is no comment."""
+    numbered = enumerate(lines(file), start=1)
+    return [item(line, f"{file}: line {number}") for number, line in numbered if not line.startswith("#")]
+
+
 def _label(labels: Mapping[str, int], name: str, where: str) -> int:
     if name not in labels:
         raise DataError(f"{where}: {name!r} is unknown")
     return labels[name]
-
-
-def _used(names: tuple[str, ...], items: list[Item]) -> tuple[str, ...]:
-    """Names up to the highest label: a part of a data set has fewer classes."""
-    return names[: max((label for _, label in items), default=-1) + 1]

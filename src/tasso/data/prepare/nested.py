@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from tasso.data.prepare.unpack import BLOCK, checked_name, reading, write_member
+from tasso.data.readers.split import draw
 from tasso.errors import DataError
 from tasso.progress import progress
 
@@ -23,7 +22,7 @@ def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[s
     with reading(archive), tarfile.open(archive, "r:") as outer:
         classes = sorted(_classes(archive, outer), key=lambda member: member.name)
         names = _list(archive, outer, classes)
-        chosen = drawn(names, count, seed)
+        chosen = [names[index] for index in draw(len(names), count or len(names), seed)]
         chosen_files: dict[str, set[str]] = defaultdict(set)
         for name in chosen:
             synset, _, file = name.partition("/")
@@ -40,13 +39,6 @@ def unpack_reference(archive: Path, into: Path, count: int, seed: int) -> list[s
                         write_member(content, folder / name)
                         advance(1, "")
     return chosen
-
-
-def drawn(names: list[str], count: int, seed: int) -> list[str]:
-    """The reference subset as `tasso.data.catalogue.subset` would draw it from this list."""
-    if not count or len(names) <= count:
-        return names
-    return [names[index] for index in np.random.default_rng(seed).choice(len(names), count, replace=False)]
 
 
 def _classes(archive: Path, outer: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

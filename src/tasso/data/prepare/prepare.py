@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasso.data.annotated import check_files
-from tasso.data.benchmarks import Benchmark
 from tasso.data.benchmarks.class_incremental import CLASS_INCREMENTAL
-from tasso.data.benchmarks.field import COOP_SETS, FIELD, PEERS
+from tasso.data.benchmarks.field import FIELD, PEERS, ZSCL
 from tasso.data.prepare.annotations import annotate, check_annotations, counts, find_coop_split, has_own_annotations
 from tasso.data.prepare.archives import archive_folders, find, how_to_get
 from tasso.data.prepare.options import Options
@@ -24,26 +22,13 @@ from tasso.files import locked
 log = logging.getLogger("tasso")
 
 
-def _kind(benchmark: Benchmark, task: str) -> str:
-    """The class of torchvision that a task is read with; none: by a reader of our own."""
-    through_torchvision = task in PEERS and (benchmark.protocol == "ZSCL" or task not in COOP_SETS)
-    return PEERS[task].kind if through_torchvision else ""
-
-
-IN_TORCHVISION = {peer.kind: peer for peer in PEERS.values()}
+OTHERS = (*FIELD, *CLASS_INCREMENTAL)
+IN_TORCHVISION = {peer.kind: name for name, peer in PEERS.items()}
 # In the folders that others make of them: found and checked, or said where they are.
-GIVEN = {
-    f"{benchmark.name}:{task}": (benchmark, task)
-    for benchmark in (*FIELD, *CLASS_INCREMENTAL)
-    for task in benchmark.tasks
-    if not _kind(benchmark, task)
-}
+GIVEN = {f"{one.name}:{data_set.name}": data_set for one in OTHERS for data_set in one.data_sets if not data_set.kind}
 GROUPS = {
     "all": [*RECIPES],
-    **{
-        one.name: [_kind(one, task) or f"{one.name}:{task}" for task in one.tasks]
-        for one in (*FIELD, *CLASS_INCREMENTAL)
-    },
+    **{one.name: [data_set.kind or f"{one.name}:{data_set.name}" for data_set in one.data_sets] for one in OTHERS},
 }
 DEAD = {
     "StanfordCars": "Its address is dead since 2023: github.com/pytorch/vision/issues/7545 says how to get it",
@@ -147,31 +132,30 @@ def prepare_one(recipe: Recipe, root: Path, options: Options) -> Outcome:
 
 def prepare_torchvision(kind: str, root: Path, options: Options) -> Outcome:
     """Prepare a data set that torchvision's own class downloads and reads, or raise an error that says what to do."""
-    peer, did = IN_TORCHVISION[kind], "is there"
+    name, did = IN_TORCHVISION[kind], "is there"
+    peer = PEERS[name]
     try:
-        task = peer.load(root)
-    except DataError as missing:
-        if not options.download:
-            raise DataError(f"{missing}{_remark(kind)}") from None
         try:
-            for part in (peer.train, peer.test):
+            task = peer.load(root)
+        except DataError:
+            if not options.download:
+                raise
+            for part in peer.parts:
                 read_torchvision(kind, root, download=True, **part)
             task, did = peer.load(root), "downloaded by torchvision"
-        except DataError as error:
-            raise DataError(f"{error}{_remark(kind)}") from None
-    peer.data_set.checked(task, root, options.check_counts)
-    found = {key: number for key, number in task.contents().items() if key != "checksum"}
-    return Outcome(kind, (did,), "official" if peer.test else "drawn as ZSCL's code does", found)
+    except DataError as error:
+        raise DataError(f"{error}{_remark(kind)}") from None
+    if options.check_counts:
+        ZSCL[name].check(task, f" in {root}")
+    return Outcome(kind, (did,), "official" if len(peer.parts) == 2 else "drawn as ZSCL's code does", task.counts)
 
 
 def find_given(name: str, root: Path, options: Options) -> Outcome:
     """Check a data set in the folders that others make of it, or raise an error that says where to get it."""
-    benchmark, task_name = GIVEN[name]
-    task = benchmark.load_task(task_name, root, options.check_counts)
-    for images in (task.train, task.val, task.test):
+    task = GIVEN[name].read(root, options.check_counts)
+    for images in task.sets.values():
         check_files(images, name)
-    found = {key: number for key, number in task.contents().items() if key != "checksum"}
-    return Outcome(name, ("is there",), "as given", found)
+    return Outcome(name, ("is there",), "as given", task.counts)
 
 
 def _remark(kind: str) -> str:
@@ -185,7 +169,6 @@ def _zip_of(recipe: Recipe, root: Path) -> Path | None:
 
 
 def outcome_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """The outcomes as text."""
     width = max(len(outcome.name) for outcome in outcomes)
     lines = []
     for o in outcomes:
@@ -198,8 +181,3 @@ def outcome_lines(outcomes: Sequence[Outcome]) -> list[str]:
     if ready < len(outcomes):
         lines.append(f"{ready} of {len(outcomes)} ready. When the problems are solved, the same command continues")
     return lines
-
-
-def outcome_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """The outcomes for JSON."""
-    return [asdict(outcome) for outcome in outcomes]

@@ -29,8 +29,9 @@ from tasso.data.prepare.archives import (
 from tasso.data.prepare.layouts import DRAWN_LIST
 from tasso.data.prepare.nested import unpack_reference
 from tasso.data.prepare.options import Options
-from tasso.data.prepare.sources import COOP_PAGE, REFERENCE, Archive, Recipe
+from tasso.data.prepare.sources import REFERENCE, Archive, Recipe
 from tasso.data.prepare.unpack import BadArchiveError, unpack
+from tasso.data.readers.coop import COOP_PAGE
 from tasso.files import write_text
 
 log = logging.getLogger("tasso")
@@ -123,7 +124,7 @@ def _unpack(recipe: Recipe, archive: Archive, path: Path, into: Path, trees: Seq
         write_text(into / IMAGES / DRAWN_LIST, "".join(f"train/{name}\n" for name in order))
         return
     # None, not dropped: members of a folder that is not needed must not match a later, shorter prefix.
-    picks = [(prefix, target if target.partition("/")[0] in trees else None) for prefix, target in archive.picks]
+    picks = {prefix: target if target.partition("/")[0] in trees else None for prefix, target in archive.picks.items()}
     unpack(path, picks, into)
 
 

@@ -13,7 +13,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
@@ -25,7 +25,7 @@ BLOCK = 512  # of a tar
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile)
 
 Member = tuple[str, IO[bytes]]
-Picks = Sequence[tuple[str, str | None]]  # prefix of a member's name → prefix of its path, or None: left out
+Picks = Mapping[str, str | None]  # prefix of a member's name → prefix of its path, or None: left out
 
 
 def unpack(archive: Path, picks: Picks, into: Path) -> int:
@@ -47,7 +47,7 @@ def unpack(archive: Path, picks: Picks, into: Path) -> int:
             advance(max(0, position - done), "")
             done = max(done, position)
     if not count:
-        expected = ", ".join(prefix for prefix, target in picks if target)
+        expected = ", ".join(prefix for prefix, target in picks.items() if target)
         raise DataError(f"{archive}: nothing in it begins with {expected}; is it the right file?")
     return count
 
@@ -73,7 +73,7 @@ def picked(name: str, picks: Picks) -> str | None:
     """The path of a member below the target folder, or None if it is left out. Hidden files always are."""
     if any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts):
         return None
-    for prefix, target in picks:
+    for prefix, target in picks.items():
         if name.startswith(prefix):
             return target and target + name.removeprefix(prefix)
     return None
@@ -89,7 +89,6 @@ def checked_name(name: str, archive: Path) -> str:
 
 
 def write_member(content: IO[bytes], target: Path) -> None:
-    """Write one file of an archive."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_new(target) as file:
         shutil.copyfileobj(content, file, MIB)

@@ -24,7 +24,8 @@ class CheckedImages:
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        self.file = file or cache_folder() / "checked.txt"
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self.file = file or caches / "tasso" / "checked.txt"
         try:
             self.digests = set(self.file.read_text(encoding="ascii").split())
         except (OSError, UnicodeDecodeError):
@@ -37,11 +38,6 @@ class CheckedImages:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="ascii") as file:
                 file.write(f"{digest}\n")
-
-
-def cache_folder() -> Path:
-    """The folder for this user's caches."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tasso"
 
 
 def unreadable(images: ImageSet, title: str, pool: ImagePool, cache: CheckedImages) -> list[str]:

@@ -2,6 +2,5 @@
 
 from tasso.data.readers.folder import find_all_images
 from tasso.data.readers.load import check_places, load_own
-from tasso.data.readers.split import few_shot, hold_back
 
-__all__ = ["check_places", "few_shot", "find_all_images", "hold_back", "load_own"]
+__all__ = ["check_places", "find_all_images", "load_own"]

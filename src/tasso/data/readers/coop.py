@@ -6,28 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import FolderSource
-from tasso.data.readers.labelled import SPLITS, Entry, LabelledImages, Split
+from tasso.data.readers.labelled import Entry, Item, LabelledImages, Listing, read_text
 from tasso.data.readers.names import readable
+from tasso.data.task import SPLITS, Split
 from tasso.errors import DataError
 from tasso.files import parse_json
 
+COOP_PAGE = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 ITEM = "[path, label, class name]"
 
-Items = dict[Split, list[tuple[str, int]]]  # path and label of each image by split
 
-
-def parse_coop(file: Path) -> tuple[dict[int, str], Items]:
+def parse_coop(file: Path) -> tuple[dict[int, str], dict[Split, list[Item]]]:
     """Class names by label, and the images of each split."""
     try:
-        document: Any = parse_json(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a readable text file: {error}") from None
+        document: Any = parse_json(read_text(file))
     except ValueError as error:
         raise DataError(f"{file}: not valid JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("train"), list):
         raise DataError(f"{file}: expected the lists train, val and test of {ITEM}")
     names: dict[int, str] = {}
-    items: Items = {split: [] for split in SPLITS}
+    items: dict[Split, list[Item]] = {split: [] for split in SPLITS}
     for split in SPLITS:
         entries = document.get(split) or []
         if not isinstance(entries, list):
@@ -50,6 +48,15 @@ def _item(item: Any, where: str) -> tuple[str, int, str]:
                 raise DataError(f"{where}: label {label!r} is not a whole number from 0 on")
             return path, label, name
     raise DataError(f"{where}: expected {ITEM}, found {item!r}")
+
+
+def read_coop_split(file: Path) -> Listing:
+    """The same in the order of the labels, which must be 0, 1, 2 … without a gap."""
+    names, items = parse_coop(file)
+    if sorted(names) != list(range(len(names))):
+        gap = next(label for label in range(len(names) + 1) if label not in names)
+        raise DataError(f"{file}: no image has label {gap}, though labels go up to {max(names)}")
+    return Listing(tuple(names[label] for label in range(len(names))), **items)
 
 
 def read_coop(file: Path, images: Path | None = None) -> LabelledImages:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from tasso.data.annotated import FolderSource, ZipSource
 from tasso.data.readers.labelled import SPLIT_NAMES, SUFFIXES, Entry, LabelledImages, is_image
-from tasso.data.task import Source
+from tasso.data.task import ImageSet, Source
 from tasso.errors import DataError
 
 LAYOUT = "expected one directory per class, or train/ and test/ with such directories"
@@ -39,13 +39,13 @@ def read_folder(path: Path) -> LabelledImages:
     return LabelledImages(str(path), source, sorted(entries, key=lambda entry: entry.key))
 
 
-def find_all_images(path: Path) -> tuple[Source, list[str]]:
-    """All images of a folder or zip, in any directory: their source and their keys."""
+def find_all_images(path: Path) -> ImageSet:
+    """All images of a folder or zip, in any directory, without labels."""
     source, files, _ = list_files(path)
     keys = sorted(file for file in files if is_image(file))
     if not keys:
         raise DataError(f"{path}: {_no_images(files)}")
-    return source, keys
+    return ImageSet.of(source, [(key, 0) for key in keys])
 
 
 def list_files(path: Path) -> tuple[Source, list[str], list[tuple[str, ...]]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tasso.data.annotated import FolderSource
-from tasso.data.task import Array, ImageSet
+from tasso.data.task import Array, ImageSet, Source
 from tasso.errors import DataError
 
 
-class ArraySource:
+class ArraySource(Source):
     """Images that lie in one array, (N, H, W) or (N, H, W, 3) bytes; keys are `<part>/<index>`."""
 
     def __init__(self, images: Array, where: str) -> None:
@@ -22,9 +21,6 @@ class ArraySource:
     def read(self, key: str) -> Array:
         image = self.images[int(key.rpartition("/")[2])]
         return image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=-1)
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return []
 
     def describe(self, key: str) -> str:
         return f"{self.where}:{key}"

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tasso.config.task_specs import HUB
-from tasso.data.readers.labelled import SPLIT_NAMES, SPLITS, Entry, LabelledImages, Split
+from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, label_text
 from tasso.data.readers.names import readable
+from tasso.data.task import SPLITS, Source, Split
 from tasso.errors import DataError
 
 
-class HubSource:
+class HubSource(Source):
     """Keys are `split/row`."""
 
     def __init__(self, where: str, parts: Mapping[Split, Any], image: str, fingerprints: Mapping[Split, str]) -> None:
@@ -26,9 +27,6 @@ class HubSource:
         if stored["bytes"] is not None:
             return bytes(stored["bytes"])
         return Path(stored["path"]).read_bytes()
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return [key for key in keys if self._find(key)[1] >= len(self.parts[self._find(key)[0]])]
 
     def describe(self, key: str) -> str:
         split, number = self._find(key)
@@ -67,10 +65,9 @@ def read_hub(spec: str, subset: str | None = None, columns: Mapping[str, str] | 
     if "train" not in parts:
         raise DataError(f"{spec}: no split 'train'. Splits: {', '.join(map(str, loaded))}")
     features = parts["train"].features
-    image = _column(features, datasets.Image, (columns or {}).get("path"), spec, "image", "path")
-    label = _column(
-        features, (datasets.ClassLabel, datasets.Value), (columns or {}).get("label"), spec, "label", "label"
-    )
+    given = columns or {}
+    image = _column(features, datasets.Image, given.get("path"), spec, "image", "path")
+    label = _column(features, (datasets.ClassLabel, datasets.Value), given.get("label"), spec, "label", "label")
     names = features[label].names if isinstance(features[label], datasets.ClassLabel) else None
     entries = [
         Entry(f"{split}/{number}", _label(value, names, f"{spec}, {split}, row {number}"), split)
@@ -124,9 +121,9 @@ def _column(features: Mapping[str, Any], kinds: Any, given: str | None, spec: st
 
 def _label(value: Any, names: Sequence[str] | None, where: str) -> str:
     if names is None:
-        if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        if not (text := label_text(value)):
             raise DataError(f"{where}: label is {value!r}")
-        return str(value).strip()
+        return text
     if not isinstance(value, int) or not 0 <= value < len(names):
         raise DataError(f"{where}: label {value!r} is none of 0 … {len(names) - 1}; the hub hides some test labels so")
     return names[value]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from tasso.data.task import Source
+from tasso.data.annotated import FolderSource
+from tasso.data.task import Source, Split, Task
 from tasso.errors import DataError
 
-Split = Literal["train", "val", "test"]
-SPLITS: tuple[Split, ...] = ("train", "val", "test")
 SPLIT_NAMES: dict[str, Split] = {
     "train": "train", "training": "train",
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
@@ -51,6 +50,32 @@ class LabelledImages:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
+Item = tuple[str, int]  # a path below the folder of images, and a label
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Class names and images of a data set as its own lists have them."""
+
+    class_names: tuple[str, ...]
+    train: list[Item]
+    val: list[Item] = field(default_factory=list)
+    test: list[Item] = field(default_factory=list)
+
+    @property
+    def sets(self) -> dict[Split, list[Item]]:
+        """Its images by split."""
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    def spaced(self) -> Listing:
+        """The same without underscores in class names."""
+        return replace(self, class_names=tuple(name.replace("_", " ") for name in self.class_names))
+
+    def task(self, images: Path) -> Task:
+        """As a task, with the images in this folder."""
+        return Task.of(images.name, self.class_names, FolderSource(images), self.sets)
+
+
 def split_of(text: str, where: str) -> Split:
     """The split of this name or synonym; an error says where it was read."""
     split = SPLIT_NAMES.get(text.strip().lower())
@@ -64,15 +89,24 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
+def label_text(value: Any) -> str:
+    """A label as text; empty for what is neither text nor a whole number."""
+    return str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def read_text(file: Path) -> str:
+    """The text of a file, without a byte order mark."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"{file}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: not a readable text file: {error}") from None
+
+
 def lines(file: Path) -> list[str]:
     """The lines of a list, without empty ones."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError(f"the list {file} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a readable list: {error}") from None
-    found = [line.strip() for line in text.splitlines() if line.strip()]
+    found = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     if not found:
         raise DataError(f"{file}: the list is empty")
     return found

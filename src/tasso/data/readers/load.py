@@ -7,20 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from tasso.config import RunConfig, read_templates
 from tasso.config.task_specs import HUB, TaskSpec, names_catalogue
 from tasso.data.annotated import read_annotated
 from tasso.data.readers.coop import read_coop
 from tasso.data.readers.folder import list_files, read_folder
 from tasso.data.readers.huggingface import read_hub
-from tasso.data.readers.labelled import SPLITS, Entry, LabelledImages, Split
+from tasso.data.readers.labelled import Entry, LabelledImages
 from tasso.data.readers.names import class_names, natural_order
 from tasso.data.readers.split import split_class
 from tasso.data.readers.table import SUFFIXES, read_table
 from tasso.data.readers.webdataset import is_shards, read_shards
-from tasso.data.task import ImageSet, Task
+from tasso.data.task import SPLITS, Split, Task
 from tasso.errors import ConfigError, DataError
 
 log = logging.getLogger("tasso")
@@ -93,10 +91,9 @@ def _annotated(folder: Path, file: Path | None = None) -> LabelledImages:
     if file and not file.name.endswith(f"_{ANNOTATIONS}"):
         raise DataError(f"{file}: expected a name that ends in _{ANNOTATIONS}, or begins with {COOP}")
     task = read_annotated(folder.parent, folder.stem if folder.suffix == ".zip" else folder.name, prefix)
-    sets: dict[Split, ImageSet] = {"train": task.train, "val": task.val, "test": task.test}
     entries = [
         Entry(key, task.class_names[label], split)
-        for split, images in sets.items()
+        for split, images in task.sets.items()
         for key, label in zip(images.keys, images.labels.tolist(), strict=True)
     ]
     names = {name: name for name in task.class_names}
@@ -116,13 +113,9 @@ def assemble(name: str, found: LabelledImages, spec: TaskSpec, config: RunConfig
     _check_classes(splits, dict(zip(labels, names, strict=True)), where)
     numbers = {label: number for number, label in enumerate(labels)}
 
-    def images(split: Split) -> ImageSet:
-        chosen = splits[split]
-        class_numbers = np.asarray([numbers[entry.label] for entry in chosen], dtype=np.int64)
-        return ImageSet(found.source, tuple(entry.key for entry in chosen), class_numbers)
-
+    pairs = {split: [(entry.key, numbers[entry.label]) for entry in entries] for split, entries in splits.items()}
     templates = read_templates(spec["template"]) if "template" in spec else ()
-    return Task(name, names, images("train"), images("val"), images("test"), templates)
+    return Task.of(name, names, found.source, pairs, templates)
 
 
 def _splits(name: str, found: LabelledImages, config: RunConfig) -> dict[Split, list[Entry]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasso.data.readers.labelled import read_text
 from tasso.errors import DataError
 from tasso.files import parse_json, parse_yaml
 
@@ -43,7 +44,10 @@ def class_names(labels: Sequence[str], given: Mapping[str, str], file: Path | No
         )
     names = {**dict(zip(labels, readable(labels), strict=True)), **given}
     if file is not None:
-        names.update(read_names(file, labels, given))
+        try:
+            names.update(read_names(file, labels, given))
+        except DataError as error:
+            raise DataError(f"names: {error}") from None
     first: dict[str, str] = {}
     for label in labels:
         name = names[label].strip()
@@ -88,23 +92,18 @@ def read_names(file: Path, labels: Sequence[str], given: Mapping[str, str]) -> d
     A list has a name for every class in order. A mapping may leave labels out, which keep their names; a label that the
     data do not have is an error.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"names: no such file: {file}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"names: {file}: not a readable text file: {error}") from None
+    text = read_text(file)
     found = _document(file, text) if file.suffix.lower() in (".json", ".yaml", ".yml") else _lines(file, text)
     if isinstance(found, list):
         if len(found) != len(labels):
-            raise DataError(f"names: {file} has {len(found)} names for {len(labels)} classes")
+            raise DataError(f"{file} has {len(found)} names for {len(labels)} classes")
         return {label: name for label, (name, _) in zip(labels, found, strict=True)}
     by_name = {name: label for label, name in given.items()}  # a mapping may use the names that the data give
     for label, (_, where) in found.items():
         if label not in labels and label not in by_name:
-            raise DataError(f"names: {where}: no class {label!r}. Classes: {', '.join(labels[:5])} …")
+            raise DataError(f"{where}: no class {label!r}. Classes: {', '.join(labels[:5])} …")
     if (missing := [label for label in labels if label.isdecimal() and label not in found]) and not given:
-        raise DataError(f"names: {file} has no name for class {missing[0]}")
+        raise DataError(f"{file} has no name for class {missing[0]}")
     return {label if label in labels else by_name[label]: name for label, (name, _) in found.items()}
 
 
@@ -115,13 +114,12 @@ def _document(file: Path, text: str) -> list[Named] | dict[str, Named]:
     try:
         value: Any = parse_json(text) if file.suffix.lower() == ".json" else parse_yaml(text)
     except ValueError as error:
-        raise DataError(f"names: {file}: not valid {file.suffix[1:].upper()}: {error}") from None
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    if not items:
-        raise DataError(f"names: {file}: expected a mapping of labels to names, or a list of names")
-    for label, name in items if not isinstance(value, list) else enumerate(value):
+        raise DataError(f"{file}: not valid {file.suffix[1:].upper()}: {error}") from None
+    if not isinstance(value, dict | list) or not value:
+        raise DataError(f"{file}: expected a mapping of labels to names, or a list of names")
+    for label, name in value.items() if isinstance(value, dict) else enumerate(value):
         if not isinstance(name, str):
-            raise DataError(f"names: {file}: {label}: expected a name, not {name!r}")
+            raise DataError(f"{file}: {label}: expected a name, not {name!r}")
     if isinstance(value, list):
         return [(name, f"{file}[{number}]") for number, name in enumerate(value)]
     return {str(label): (name, str(file)) for label, name in value.items()}
@@ -131,7 +129,7 @@ def _lines(file: Path, text: str) -> list[Named] | dict[str, Named]:
     """Pairs if every line has a tab, or else a comma; otherwise a list of names."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
-        raise DataError(f"names: {file} is empty")
+        raise DataError(f"{file} is empty")
     separator = next((s for s in ("\t", ",") if all(s in line for _, line in lines)), None)
     if separator is None:
         return [(line, f"{file}, line {number}") for number, line in lines]
@@ -139,8 +137,8 @@ def _lines(file: Path, text: str) -> list[Named] | dict[str, Named]:
     for number, line in lines:
         cells = [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
         if len(cells) != 2 or not all(cells):
-            raise DataError(f"names: {file}, line {number}: expected a label and a name, found {line!r}")
+            raise DataError(f"{file}, line {number}: expected a label and a name, found {line!r}")
         if cells[0] in pairs:
-            raise DataError(f"names: {file}, line {number}: {cells[0]!r} has a name already ({pairs[cells[0]][1]})")
+            raise DataError(f"{file}, line {number}: {cells[0]!r} has a name already ({pairs[cells[0]][1]})")
         pairs[cells[0]] = (cells[1], f"{file}, line {number}")
     return pairs

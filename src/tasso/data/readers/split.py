@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tasso.data.task import ImageSet
+
+Indices = npt.NDArray[np.int64]
 
 
 def held_out_count(images: int, share: float) -> int:
@@ -30,26 +32,41 @@ def split_class(keys: Sequence[str], label: str, share: float, seed: int) -> tup
     return [i for i in indices if i not in held_out], [i for i in indices if i in held_out]
 
 
+def per_class(images: ImageSet, choose: Callable[[int, Indices], Indices]) -> Indices:
+    """Indices of some images of each class, ascending: those that `choose` takes, given a label and its indices."""
+    chosen = [choose(int(label), np.flatnonzero(images.labels == label)) for label in np.unique(images.labels)]
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *chosen]))
+
+
 def hold_back(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
     """Training images without a share of each class, and this share: the same for all methods and seeds of runs."""
-    kept = np.ones(len(images), dtype=bool)
-    for label in np.unique(images.labels):
-        indices = np.flatnonzero(images.labels == label)
-        _, held_back = split_class([images.keys[i] for i in indices], f"validation {label}", share, seed)
-        kept[indices[held_back]] = False
-    return images.subset(np.flatnonzero(kept)), images.subset(np.flatnonzero(~kept))
+
+    def held_out(label: int, indices: Indices) -> Indices:
+        return indices[split_class([images.keys[i] for i in indices], f"validation {label}", share, seed)[1]]
+
+    held = per_class(images, held_out)
+    return images.subset(np.setdiff1d(np.arange(len(images)), held)), images.subset(held)
 
 
 def few_shot(images: ImageSet, shots: int, seed: int) -> ImageSet:
     """`shots` images per class, or all it has, drawn by the seed: the same for all methods."""
-    if not len(images):
-        return images
-    chosen: list[npt.NDArray[np.int64]] = []
-    for label in np.unique(images.labels):
-        indices = np.flatnonzero(images.labels == label)
-        drawn = _generator(seed, f"shots {label}").permutation(len(indices))[:shots]
-        chosen.append(indices[drawn])
-    return images.subset(np.sort(np.concatenate(chosen)).astype(np.int64))
+
+    def drawn(label: int, indices: Indices) -> Indices:
+        return indices[_generator(seed, f"shots {label}").permutation(len(indices))[:shots]]
+
+    return images.subset(per_class(images, drawn))
+
+
+def first_of_each(images: ImageSet, count: int) -> ImageSet:
+    return images.subset(per_class(images, lambda label, indices: indices[:count]))
+
+
+def draw(images: int, count: int, seed: int) -> Indices:
+    """Indices of the reference images: all if there are no more than `count`, or so many of them, drawn as the paper's
+    authors do."""
+    if images <= count:
+        return np.arange(images)
+    return np.random.default_rng(seed).choice(images, count, replace=False)
 
 
 def _generator(seed: int, purpose: str) -> np.random.Generator:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tasso.data.annotated import FolderSource
-from tasso.data.readers.labelled import Entry, LabelledImages, split_of
+from tasso.data.readers.labelled import Entry, LabelledImages, label_text, read_text, split_of
 from tasso.errors import DataError
 from tasso.files import json_lines
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
+JSON_LINES = (".jsonl", ".ndjson")
+SUFFIXES = (".csv", ".tsv", *JSON_LINES)
 # Names of columns that are recognised, in this order.
 COLUMN_NAMES = {
     "path": ("path", "image", "file", "filename", "file_name", "filepath", "image_path"),
@@ -32,8 +33,12 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
         images: the folder that paths are relative to; by default that of the file.
         columns: which columns have `path`, `label` and `split`, if they have other names.
     """
-    text = _text(file)
-    header, rows = _json_lines(file, text) if file.suffix.lower() in SUFFIXES[2:] else _cells(file, text)
+    text = read_text(file)
+    if file.suffix.lower() in JSON_LINES:
+        rows: list[Row] = list(json_lines(text, file, "an object with path and label"))
+        header = list(dict.fromkeys(key for _, cells in rows for key in cells))
+    else:
+        header, rows = _cells(file, text)
     chosen = _columns(file, header, columns or {})
     source = FolderSource(images or file.parent)
     entries: list[Entry] = []
@@ -59,13 +64,6 @@ def read_table(file: Path, images: Path | None = None, columns: Mapping[str, str
     return LabelledImages(str(file), source, entries)
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: not a readable text file: {error}") from None
-
-
 def _cells(file: Path, text: str) -> tuple[list[str], list[Row]]:
     head = text.partition("\n")[0]
     delimiter = "\t" if file.suffix.lower() == ".tsv" else ";" if "," not in head and ";" in head else ","
@@ -85,11 +83,6 @@ def _cells(file: Path, text: str) -> tuple[list[str], list[Row]]:
     except csv.Error as error:
         raise DataError(f"{file}, line {reader.line_num}: cannot be read: {error}") from None
     return header, rows
-
-
-def _json_lines(file: Path, text: str) -> tuple[list[str], list[Row]]:
-    rows = list(json_lines(text, file, "an object with path and label"))
-    return list(dict.fromkeys(key for _, cells in rows for key in cells)), rows
 
 
 def _columns(file: Path, header: list[str], given: Mapping[str, str]) -> dict[str, str]:
@@ -114,6 +107,6 @@ def _columns(file: Path, header: list[str], given: Mapping[str, str]) -> dict[st
 
 def _cell(cells: Mapping[str, Any], column: str, where: str) -> str:
     value = cells.get(column)
-    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+    if not (text := label_text(value)):
         raise DataError(f"{where}: {column} is empty" if value in (None, "") else f"{where}: {column} is {value!r}")
-    return str(value).strip()
+    return text

@@ -12,9 +12,9 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, Split, is_image
+from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, is_image, label_text
+from tasso.data.task import Source, Split
 from tasso.errors import DataError
 from tasso.files import parse_json
 from tasso.progress import progress
@@ -35,7 +35,7 @@ class Member:
     size: int
 
 
-class ShardSource:
+class ShardSource(Source):
     """Keys are `shard:member`."""
 
     def __init__(self, members: dict[str, Member]) -> None:
@@ -47,12 +47,8 @@ class ShardSource:
             file.seek(member.offset)
             return file.read(member.size)
 
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return [key for key in keys if key not in self.members]
-
     def describe(self, key: str) -> str:
-        member = self.members.get(key)
-        return f"{member.shard}:{key.partition(':')[2]}" if member else key
+        return f"{self.members[key].shard}:{key.partition(':')[2]}"
 
     def stamps(self, keys: Sequence[str]) -> list[str]:
         """Offset and size of an image in its shard, with the shard's size and modification time."""
@@ -150,14 +146,11 @@ def _sample(
     content = opened.extractfile(files[suffix])
     try:
         text = content.read().decode("utf-8").strip() if content else ""
-        label = _from_json(parse_json(text)) if suffix == "json" else text
+        value = parse_json(text) if suffix == "json" else text
     except ValueError as error:
         raise DataError(f"{where}: its .{suffix} cannot be read: {error}") from None
-    if not label:
+    if suffix == "json":
+        value = next((value[key] for key in JSON_KEYS if key in value), None) if isinstance(value, dict) else None
+    if not (label := label_text(value)):
         raise DataError(f"{where}: its .{suffix} has no label" + (f" ({', '.join(JSON_KEYS)})" * (suffix == "json")))
     return images[0], label
-
-
-def _from_json(value: Any) -> str:
-    found = [value[key] for key in JSON_KEYS if key in value] if isinstance(value, dict) else []
-    return str(found[0]).strip() if found and isinstance(found[0], str | int) else ""

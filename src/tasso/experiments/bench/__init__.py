@@ -1,6 +1,7 @@
 """`tasso bench`: speed of training steps, evaluation, reading images, a full run at the paper's sizes; and memory."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tasso.experiments.bench.evaluation import bench_eval
@@ -11,50 +12,46 @@ from tasso.experiments.bench.step import bench_step
 
 __all__ = ["BENCHES", "bench_eval", "bench_images", "bench_run", "bench_sizes", "bench_step", "measure"]
 
-BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
-    "step": bench_step,
-    "images": bench_images,
-    "eval": bench_eval,
-    "run": bench_run,
-    "sizes": bench_sizes,
-}
 MODEL = "ViT-B-16-quickgelu"
-# For two CPU cores and a minute: options of a run, and arguments of each bench.
 QUICK: dict[str, Any] = {"model": "nano", "batch_size": 8, "reference_batch_size": 16, "eval_batch_size": 64}
-QUICK_ARGS: dict[str, dict[str, int]] = {
-    "step": {"rounds": 3, "calls": 2},
-    "eval": {"images": 128},
-    "images": {"rounds": 2, "calls": 2, "images": 192, "batches": 2},
-    "run": {"rounds": 3, "calls": 2, "images": 128},
-    "sizes": {"rounds": 2, "calls": 1},
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench.
+
+    Attributes:
+        run: takes options of a run, and the arguments below.
+        quick: its arguments for two CPU cores and a minute, beside the options `QUICK`.
+        takes: what a user may choose.
+        model: the default.
+    """
+
+    run: Callable[..., dict[str, Any]]
+    quick: Mapping[str, int]
+    takes: tuple[str, ...] = ("classes",)
+    model: str = MODEL
+
+
+STEP = ("classes", "reference", "eager")
+BENCHES = {
+    "step": Bench(bench_step, {"rounds": 3, "calls": 2}, STEP),
+    "images": Bench(bench_images, {"rounds": 2, "calls": 2, "images": 192, "batches": 2}),
+    "eval": Bench(bench_eval, {"images": 128}),
+    "run": Bench(bench_run, {"rounds": 3, "calls": 2, "images": 128}, STEP),
+    "sizes": Bench(bench_sizes, {"rounds": 2, "calls": 1}, ("classes", "minutes", "save"), ",".join(MODELS)),
 }
 
 
-def measure(
-    what: str,
-    options: Mapping[str, Any],
-    *,
-    quick: bool,
-    classes: int | None = None,
-    baselines: Collection[str] = (),
-    **rows: Any,
-) -> dict[str, Any]:
+def measure(what: str, options: Mapping[str, Any], *, quick: bool, **given: Any) -> dict[str, Any]:
     """Run one bench.
 
     Args:
-        what: a key of `BENCHES`.
         options: options of a run, where they differ from those of the bench.
         quick: a few steps with nano.
-        classes: classes per task, if not the default.
-        baselines: what to time a step against: reference (the authors' recipe), eager.
-        rows: `minutes` and `save` of `bench_sizes`, the only one with rows.
+        given: arguments; those that are None, or that this bench does not take, are left out.
     """
-    args: dict[str, Any] = dict(QUICK_ARGS[what]) if quick else {}
-    if classes:
-        args["classes"] = classes
-    if what in ("step", "run"):
-        args |= dict.fromkeys(baselines, True)
-    if what == "sizes":
-        args |= rows
-    model = ",".join(MODELS) if what == "sizes" else MODEL
-    return BENCHES[what]({**(QUICK if quick else {"model": model}), **options}, **args)
+    bench = BENCHES[what]
+    chosen = {key: value for key, value in given.items() if key in bench.takes and value is not None}
+    defaults = QUICK if quick else {"model": bench.model}
+    return bench.run({**defaults, **options}, **{**(bench.quick if quick else {}), **chosen})

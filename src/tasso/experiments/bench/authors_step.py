@@ -61,5 +61,4 @@ class AuthorsStep:
         return images, texts
 
     def close(self) -> None:
-        """Stop prefetching images."""
         self.training.close()

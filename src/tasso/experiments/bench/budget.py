@@ -51,7 +51,6 @@ class Rule:
 
 
 def read_budget(path: Path = SHIPPED) -> list[Rule]:
-    """The rules of a budget file."""
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
         return [Rule(**rule) for rule in document["rules"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasso.data.benchmarks import MTIL_DATA_SETS
+from tasso.data.benchmarks import MTIL
 from tasso.experiments.bench.evaluation import bench_eval
 from tasso.experiments.bench.step import bench_step
 from tasso.training.engine import planned_steps
@@ -21,10 +21,10 @@ def bench_run(options: Mapping[str, Any], *, images: int = 4096, **step_args: An
     step = bench_step(options, **step_args)
     evaluation = bench_eval(options, images=images)
     batch_size = step["batch"][0]
-    steps = sum(planned_steps("code", data_set.train, batch_size) for data_set in MTIL_DATA_SETS)
-    test_images = sum(data_set.test for data_set in MTIL_DATA_SETS)
+    steps = sum(planned_steps("code", data_set.train, batch_size) for data_set in MTIL.data_sets)
+    test_images = sum(data_set.test for data_set in MTIL.data_sets)
     training = steps * step["seconds_ms"] / 1e3
-    evaluating = (len(MTIL_DATA_SETS) + 1) * test_images / evaluation["images_per_second"]
+    evaluating = (len(MTIL.data_sets) + 1) * test_images / evaluation["images_per_second"]
     return {
         **step,
         "what": "run",

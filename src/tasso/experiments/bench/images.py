@@ -21,7 +21,7 @@ from tasso.data.annotated import FolderSource
 from tasso.data.images import Packs, PixelCache, Pixels, Stream
 from tasso.data.images.decode import ImagePool
 from tasso.experiments.bench.random_tasks import bench_learner, random_learner, two_tasks
-from tasso.experiments.bench.step import IMAGES, time_steps
+from tasso.experiments.bench.step import time_steps
 from tasso.experiments.bench.timing import describe_machine, synchronise
 from tasso.progress import progress
 
@@ -44,15 +44,11 @@ def bench_images(
     The files have just been written, so they are read from the system's cache, as in all epochs but the first.
 
     Args:
-        options: options of a run.
-        classes: classes per task.
         images: number of JPEG files, and of small images.
         batches: timed batches of `BATCH` images.
-        rounds: as in `bench_step`.
-        calls: as in `bench_step`.
+        rounds, calls: as in `time_calls`.
     """
-    options = {"steps": 10**6, **options}
-    learner = random_learner(options, classes=classes, images=IMAGES)
+    learner = random_learner(options, classes=classes)
     device, preprocess, pool = learner.device, learner.clip.preprocess, learner.data.pool
     on_device = time_steps(learner, rounds, calls)
     with tempfile.TemporaryDirectory(prefix="tasso-bench-") as folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task, TaskSequence
-from tasso.data.task import Array
+from tasso.data.task import Array, Source
 from tasso.models.clip import Clip
 from tasso.models.loading import random_clip
 from tasso.training.learner import Learner
@@ -22,7 +22,7 @@ from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 
-class RandomSource:
+class RandomSource(Source):
     """Random images; keys are seeds."""
 
     def __init__(self, size: int) -> None:
@@ -30,9 +30,6 @@ class RandomSource:
 
     def read(self, key: str) -> Array:
         return np.random.default_rng(int(key)).integers(0, 256, (self.size, self.size, 3), dtype=np.uint8)
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return []
 
     def describe(self, key: str) -> str:
         return f"random:{key}"
@@ -53,8 +50,12 @@ def two_tasks(classes: int, train: ImageSet, test: ImageSet, reference: ImageSet
     return TaskSequence("random", "random", tasks, reference, names)
 
 
-def random_learner(options: dict[str, Any], *, classes: int, images: int, test: int = 1) -> Learner:
-    """A learner with a random model on random images, slightly larger than the model's input, as packed images are."""
+def random_learner(options: Mapping[str, Any], *, classes: int, images: int = 512, test: int = 1) -> Learner:
+    """A learner with a random model on random images, slightly larger than the model's input, as packed images are.
+
+    Args:
+        images: for training, and for reference; all are on the device before timing starts.
+    """
 
     def sequence(size: int) -> TaskSequence:
         size = round(size * 256 / 224)
@@ -70,10 +71,10 @@ def _random_clip(model: str) -> Clip:
     return random_clip(model)
 
 
-def bench_learner(options: dict[str, Any], sequence: Callable[[int], TaskSequence]) -> Learner:
+def bench_learner(options: Mapping[str, Any], sequence: Callable[[int], TaskSequence]) -> Learner:
     """A learner with a random model; `sequence` creates its tasks, given the input size of the model."""
     temporary = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
-    config, method = resolve(from_dict({"out": str(temporary / "run"), **options}, "bench"))
+    config, method = resolve(from_dict({"out": str(temporary / "run"), "steps": 10**6, **options}, "bench"))
     clip = _random_clip(config.model).copy()
     folder = RunFolder(config.out)
     folder.checkpoints.mkdir(parents=True)

@@ -12,7 +12,7 @@ from typing import Any
 from tasso.config import from_dict
 from tasso.errors import ConfigError, TassoError
 from tasso.experiments.bench.random_tasks import random_learner
-from tasso.experiments.bench.step import IMAGES, begin_second_task, full_options
+from tasso.experiments.bench.step import begin_second_task, full_options
 from tasso.experiments.bench.timing import describe_machine, reset_peak_memory, time_calls
 from tasso.training.engine import PRECISIONS, choose_device, choose_precision, peak_memory_gib
 from tasso.training.memory import GIB, memory_needed
@@ -37,9 +37,7 @@ def bench_sizes(
 
     Args:
         options: options of a run; `model` may name several, separated by commas. Nothing is compiled unless asked for.
-        classes: classes per task.
-        rounds: number of timed rounds; the median counts.
-        calls: steps per round; None: as many as take about half a second.
+        rounds, calls: as in `time_calls`.
         minutes: no row begins after this time.
         save: called with the result after each row, so that rows are kept if a later one ends the process.
     """
@@ -67,7 +65,7 @@ def bench_sizes(
         try:
             if time.monotonic() > end:
                 raise TassoError(f"not measured within {minutes:g} minutes")
-            row |= _measure({"steps": 10**6, "compile": "off", **given, **row}, classes, rounds, calls)
+            row |= _measure({"compile": "off", **given, **row}, classes, rounds, calls)
         except (RuntimeError, TassoError) as error:  # PyTorch's errors about memory are of the first kind
             row["error"] = str(error).splitlines()[0]
         log.info("%s", ", ".join(f"{key} {value}" for key, value in row.items()))
@@ -78,7 +76,7 @@ def bench_sizes(
 
 def _measure(options: dict[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:
     reset_peak_memory(choose_device(options.get("device", "auto")))
-    learner = random_learner(options, classes=classes, images=IMAGES)
+    learner = random_learner(options, classes=classes)
     training = begin_second_task(learner)
     try:
         needed = memory_needed(training)

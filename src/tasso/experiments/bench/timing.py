@@ -25,11 +25,6 @@ class Timing:
     seconds: float
     spread: float
 
-    @property
-    def milliseconds(self) -> float:
-        """The median in milliseconds."""
-        return 1e3 * self.seconds
-
     def to_dict(self) -> dict[str, float]:
         """For JSON, in milliseconds."""
         return {f"{key}_ms": round(1e3 * value, 4) for key, value in asdict(self).items()}

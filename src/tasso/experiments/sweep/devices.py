@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tasso.config import RunConfig
+from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError, ModelError
+from tasso.experiments.sweep.execution import Execution
 from tasso.experiments.sweep.jobs import Job
 
 GIB = 2**30
@@ -24,20 +25,17 @@ MANY_CLASSES = 200  # texts per step for methods that train the text encoder
 MARGIN = 1.25
 
 
-def devices_for(
-    jobs: Sequence[Job], at_once: int | None = None, gpus: Sequence[int] | None = None, device: str = "auto"
-) -> list[str]:
+def devices_for(jobs: Sequence[Job], execution: Execution) -> list[str]:
     """One entry per run in parallel: its device.
 
-    Args:
-        at_once: runs in parallel per GPU, or on the CPU; None: one on a CPU; on a GPU as many as its free memory holds
-            by `run_bytes`, but no more than there are cores for.
-        gpus: numbers of the GPUs; None: all that PyTorch sees, or the one that `device` names.
+    By default there is one on a CPU; on a GPU as many as its free memory holds by `run_bytes`, but no more than there
+    are cores for; and all GPUs are used that PyTorch sees, or the one that `device` names.
     """
     import torch
 
     from tasso.training.engine import choose_device
 
+    device, gpus, at_once = execution.device, execution.gpus, execution.at_once
     chosen = choose_device(device)
     if chosen.type == "cpu":
         if gpus:
@@ -56,20 +54,8 @@ def devices_for(
 
 def fitting(jobs: Sequence[Job], free_bytes: int, most: int) -> int:
     """How many of the largest of these runs fit into this much memory; at least one, at most `most`."""
-    needed = max((run_bytes(config) for config in _kinds(jobs)), default=None)
-    return 1 if needed is None else max(1, min(most, len(jobs), free_bytes // needed))
-
-
-def _kinds(jobs: Sequence[Job]) -> list[RunConfig]:
-    """Runs that may differ in how much memory they need."""
-    from tasso.config import from_dict
-
-    kinds: dict[Any, RunConfig] = {}
-    for job in jobs:
-        config = from_dict(job.options, job.name)
-        key = (config.model, config.method["name"], config.batch_size, config.reference_batch_size, config.precision)
-        kinds.setdefault((*key, config.accumulate), config)
-    return list(kinds.values())
+    needed = max((run_bytes(from_dict(job.options, job.name)) for job in jobs), default=free_bytes)
+    return max(1, min(most, len(jobs), free_bytes // needed))
 
 
 def run_bytes(config: RunConfig) -> int:
@@ -86,12 +72,7 @@ def run_bytes(config: RunConfig) -> int:
         patches = (int(sizes["vision_cfg"]["image_size"]) // int(sizes["vision_cfg"]["patch_size"])) ** 2 + 1
         tokens_per_text = int(sizes["text_cfg"].get("context_length", 77))
         vocabulary = int(sizes["text_cfg"].get("vocab_size", 49408))
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        ModelError,
-    ):  # not a vision transformer, or checked later
+    except (KeyError, TypeError, ValueError, ModelError):  # not a vision transformer, or checked later
         return 2**60
     parameters = sum(12 * layers * width**2 for layers, width in (vision, text)) + vocabulary * text[1]
     images = (config.batch_size + config.reference_batch_size) // config.accumulate

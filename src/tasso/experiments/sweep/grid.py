@@ -36,6 +36,9 @@ class Grid:
     def __post_init__(self) -> None:
         from tasso.methods import find_method
 
+        for axis in AXES.values():
+            if not getattr(self, axis):
+                raise ConfigError(f"{axis}: name at least one")
         for name in (*self.methods, *self.by_method):
             try:
                 find_method(name)
@@ -52,9 +55,6 @@ class Grid:
         for key in itertools.chain(self.common, self.overrides, *self.by_method.values()):
             if key in AXES:
                 raise ConfigError(f"{key}: in a sweep these are {AXES[key]}")
-        for axis in AXES.values():
-            if not getattr(self, axis):
-                raise ConfigError(f"{axis}: name at least one")
 
     def with_rates(self, rates: Mapping[str, Options]) -> Grid:
         """The sweep with these options by method, where it does not say otherwise."""
@@ -77,13 +77,12 @@ class Grid:
 
 def combined(method: str, *sources: Options) -> dict[str, Any]:
     """Options of one run of this method; later sources win, and hyper-parameters of other methods are left out."""
-    run: dict[str, Any] = {}
-    hyper: dict[str, Any] = {}
-    for key, value in itertools.chain.from_iterable(source.items() for source in sources):
-        if not key.startswith(METHOD):
-            run[key] = value
-        elif has_option(method, key):
-            hyper[key.removeprefix(METHOD)] = value
+    from tasso.methods import find_method
+
+    given = {key: value for source in sources for key, value in source.items()}
+    own = options_of(find_method(method))
+    run = {key: value for key, value in given.items() if not key.startswith(METHOD)}
+    hyper = {name: given[f"{METHOD}{name}"] for name in own if f"{METHOD}{name}" in given}
     return {**run, "method": {"name": method, **hyper}}
 
 
@@ -93,13 +92,6 @@ def _times_rate(factor: float, options: Options) -> float:
 
     config, _ = with_defaults(from_dict(options, "run"))
     return float(f"{factor * float(config.lr):.1e}")
-
-
-def has_option(method: str, key: str) -> bool:
-    """Is `method.NAME` a hyper-parameter of this method?"""
-    from tasso.methods import find_method
-
-    return key.removeprefix(METHOD) in options_of(find_method(method))
 
 
 # -- from arguments and files ------------------------------------------------------------------------------------
@@ -162,21 +154,12 @@ def read_grid(path: Path) -> dict[str, Any]:
 
 def make_grid(file: Mapping[str, Any], given: Mapping[str, Any]) -> Grid:
     """A grid from a file's arguments and those of the command line, which win."""
-    for axis in AXES.values():
-        if given.get(axis) == ():
-            raise ConfigError(f"{axis}: name at least one")
-    common = {**file.get("common", {}), **given.get("common", {})}
-    axes = {"methods": (default_method(common),), **file, **{axis: values for axis, values in given.items() if values}}
-    methods = {*file.get("by_method", {}), *given.get("by_method", {})}
-    return Grid(
-        **{axis: tuple(axes[axis]) for axis in AXES.values() if axis in axes},
-        common=common,
-        overrides={**file.get("overrides", {}), **given.get("overrides", {})},
-        by_method={
-            name: {**file.get("by_method", {}).get(name, {}), **given.get("by_method", {}).get(name, {})}
-            for name in sorted(methods)
-        },
-    )
+    common, overrides = ({**file.get(key, {}), **given.get(key, {})} for key in ("common", "overrides"))
+    first, last = file.get("by_method", {}), given.get("by_method", {})
+    by_method = {name: {**first.get(name, {}), **last.get(name, {})} for name in sorted({*first, *last})}
+    axes = {"methods": (default_method(common),), **file, **{k: v for k, v in given.items() if v is not None}}
+    named = {axis: tuple(axes[axis]) for axis in AXES.values() if axis in axes}
+    return Grid(**named, common=common, overrides=overrides, by_method=by_method)
 
 
 def _key(text: str) -> str:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from types import FrameType
 
@@ -116,7 +117,7 @@ class _Pool:
             if worker is None:
                 worker = self.workers[slot] = _Worker(device)
             try:
-                worker.begin(_on(work, device))
+                worker.begin(replace(work, options={**work.options, "device": device}))
             except OSError:  # it died while idle; no run is lost
                 self._remove(slot)
                 self.queue.appendleft(work)
@@ -190,10 +191,6 @@ class _Pool:
         for worker in self.workers.values():
             worker.join()
         self.workers.clear()
-
-
-def _on(work: Work, device: str) -> Work:
-    return Work(**{**vars(work), "options": {**work.options, "device": device}})
 
 
 # -- in the child process ----------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def mps(devices: Sequence[str]) -> Iterator[None]:
         devices: one per process.
     """
     most = max(Counter(device for device in devices if device != "cpu").values(), default=0)
-    if not 1 < most <= CLIENTS or not shutil.which(CONTROL) or _control("get_server_list", os.environ):
+    if not 1 < most <= CLIENTS or not shutil.which(CONTROL) or _is_running():
         yield
         return
     folder = tempfile.mkdtemp(prefix="tasso-mps-")
@@ -89,9 +89,8 @@ def _started(environment: Mapping[str, str]) -> bool:
     return False
 
 
-def _control(command: str, environment: Mapping[str, str]) -> bool:
-    """Send a command to the daemon; False if there is none."""
-    return _succeeds([CONTROL], environment, f"{command}\n")
+def _is_running() -> bool:
+    return _succeeds([CONTROL], os.environ, "get_server_list\n")
 
 
 def _succeeds(command: Sequence[str], environment: Mapping[str, str], text: str = "") -> bool:

@@ -19,16 +19,18 @@ STOP_SECONDS = 120.0  # for a step to end and a state to be saved
 
 
 def run_on_ray(
-    works: Sequence[Work], at_once: int, stop: threading.Event, report: Callable[[Outcome], None], gpu: bool
+    works: Sequence[Work], at_once: int, stop: threading.Event, report: Callable[[Outcome], None], device: str
 ) -> None:
-    """Run works as Ray tasks; each takes a core and, with `gpu`, a part of a GPU.
+    """Run works as Ray tasks; each takes a core and, if the cluster has GPUs, a part of one.
 
     Ray restarts runs whose worker or node dies on another one. It starts a new process for each run on a GPU.
 
     Args:
         at_once: runs that share a GPU.
+        device: `cpu`: no GPU is used.
     """
     ray = connected()
+    gpu = device != "cpu" and ray.cluster_resources().get("GPU", 0)
     remote = ray.remote(num_cpus=1, num_gpus=1 / at_once if gpu else 0, max_retries=RETRIES)(perform)
     pending = {remote.options(name=work.name).remote(work): work for work in works}
     try:
@@ -57,11 +59,6 @@ def connected() -> Any:
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level=logging.WARNING, configure_logging=False)
     return ray
-
-
-def has_gpus() -> bool:
-    """Are there GPUs in the cluster?"""
-    return bool(connected().cluster_resources().get("GPU", 0))
 
 
 def _outcome(ray: Any, reference: Any, work: Work) -> Outcome:

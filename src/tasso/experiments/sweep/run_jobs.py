@@ -48,7 +48,6 @@ class Summary:
         return f"{self.before + self.finished} of {self.total} runs finished{failed}, {self.left} left"
 
     def lines(self) -> list[str]:
-        """The summary, for people."""
         runs = f"{self.total} runs in {self.folder}: " if self.total != 1 else f"1 run in {self.folder}: "
         text = f"{runs}{self.before + self.finished} finished"
         text += f" ({self.before} of them before)" if self.before else ""
@@ -92,7 +91,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, execution: Execution | None = No
     pending = [job for job in jobs if not is_finished(folder / job.name)]
     if pending and execution.engine == "local":
         # Raises if there are none, before anything is made.
-        devices_for(pending, execution.at_once, execution.gpus, execution.device)
+        devices_for(pending, execution)
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     summary = Summary(folder, len(jobs), before=len(jobs) - len(pending))
@@ -130,37 +129,30 @@ def _run_on_engine(
     report: Callable[[Outcome], None],
     timed: bool,
 ) -> None:
+    devices = devices_for(jobs, execution)[: 1 if timed else len(jobs)] if execution.engine == "local" else []
+    works = [_work(job, folder, execution, len(devices)) for job in jobs]
     if execution.engine == "slurm":
         from tasso.experiments.sweep.on_slurm import run_on_slurm
 
-        works = [_work(job, folder, execution) for job in jobs]
-        run_on_slurm(
-            works, folder / LOGS / "slurm", execution.at_once, stop, report, execution.slurm, execution.cluster
-        )
+        logs = folder / LOGS / "slurm"
+        run_on_slurm(works, logs, execution.at_once, stop, report, execution.slurm, execution.cluster)
     elif execution.engine == "ray":
-        from tasso.experiments.sweep.on_ray import has_gpus, run_on_ray
+        from tasso.experiments.sweep.on_ray import run_on_ray
 
-        works = [_work(job, folder, execution) for job in jobs]
-        run_on_ray(
-            works, 1 if timed else execution.at_once or 1, stop, report, gpu=execution.device != "cpu" and has_gpus()
-        )
+        run_on_ray(works, 1 if timed else execution.at_once or 1, stop, report, execution.device)
     else:
-        devices = devices_for(jobs, execution.at_once, execution.gpus, execution.device)[: 1 if timed else len(jobs)]
         log.info("%d at a time on %s", len(devices), ", ".join(dict.fromkeys(devices)))
-        works = [_work(job, folder, execution, runs_at_once=len(devices)) for job in jobs]
         with mps(devices), place_for_images(folder) as place:
             sharing = works if timed else [replace(work, shared=str(place)) for work in works]
             run_local(sharing, devices, stop, report, fresh=timed)
 
 
-def _work(job: Job, folder: Path, execution: Execution, runs_at_once: int | None = None) -> Work:
+def _work(job: Job, folder: Path, execution: Execution, here_at_once: int) -> Work:
     """A job as a worker gets it. Runs in parallel on this machine share its cores."""
-    config = job.config(folder, device=execution.device)
-    options = config.to_dict()
-    threads = None
-    if runs_at_once:
-        share = max(1, (os.cpu_count() or 1) // runs_at_once)
-        options["workers"] = options["workers"] or (share if runs_at_once > 1 else 0)
-        if runs_at_once > 1 and "OMP_NUM_THREADS" not in os.environ:
+    options, threads = job.config(folder, device=execution.device).to_dict(), None
+    if here_at_once > 1:
+        share = max(1, (os.cpu_count() or 1) // here_at_once)
+        options["workers"] = options["workers"] or share
+        if "OMP_NUM_THREADS" not in os.environ:
             threads = share
     return Work(job.name, options, str(log_file(folder, job.name)), execution.keep, threads=threads)

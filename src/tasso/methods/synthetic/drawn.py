@@ -12,7 +12,7 @@ from tasso.data import atlas
 from tasso.data.atlas.canvas import Camera, Canvas, Dice, Look, develop
 from tasso.data.atlas.registry import Pose
 from tasso.data.drawn import SIZE
-from tasso.data.task import Array
+from tasso.data.task import Array, Source
 from tasso.methods.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 
 # The first number of the key of all these images' dice, where the benchmark's and its reference scenes' have 0: so
@@ -21,7 +21,7 @@ STREAM = crc32(b"synthetic")
 SCENE, THING = "scene", "thing"
 
 
-class SyntheticSource:
+class SyntheticSource(Source):
     """Keys are `<domain>/<label>/<index>`, `thing/<name>/<index>` or `scene/<index>`."""
 
     def read(self, key: str) -> Array:
@@ -31,9 +31,6 @@ class SyntheticSource:
         if kind == THING:
             return render_thing(what[0], int(index))
         return atlas.render(kind, int(what[0]), int(index), seed=STREAM, size=SIZE)
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return []
 
     def describe(self, key: str) -> str:
         return f"drawn:{key}"

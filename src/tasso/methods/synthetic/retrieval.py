@@ -43,7 +43,7 @@ class Part:
     offsets: npt.NDArray[np.int64]
 
 
-class PackedSource:
+class PackedSource(Source):
     """Keys are `<part>/<index>`."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -54,9 +54,6 @@ class PackedSource:
         part = self.parts[name]
         start, end = part.offsets[int(index) : int(index) + 2]
         return part.content[start:end].tobytes()
-
-    def missing(self, keys: Sequence[str]) -> list[str]:
-        return []
 
     def describe(self, key: str) -> str:
         name, _, index = key.rpartition("/")

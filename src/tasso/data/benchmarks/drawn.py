@@ -1,59 +1,59 @@
-"""Small stand-ins for the field's benchmarks, drawn by code: new classes, new styles, and a long mixed sequence."""
+"""Benchmarks drawn by code: atlas, and stand-ins for the field's (new classes, new styles, a long mixed sequence)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from tasso.data import atlas, drawn
-from tasso.data.benchmarks.base import SCENES, Benchmark, DataSet, load_scenes
+from tasso.data import atlas
+from tasso.data.benchmarks.base import Benchmark, DataSet
 from tasso.data.benchmarks.class_incremental import SEED
 from tasso.data.drawn import Drawn
-from tasso.data.task import Task
 
 LONG, GROUP = 50, 4  # tasks of the long sequence, and classes per task
 
 
+def domains() -> dict[str, Drawn]:
+    """All classes of each domain."""
+    return {
+        name: Drawn(tuple((name, label) for label in range(len(domain.class_names))))
+        for name, domain in atlas.DOMAINS.items()
+    }
+
+
 def all_classes() -> Drawn:
     """The 96 classes of atlas as one task."""
-    return Drawn(tuple((name, label) for name in atlas.DOMAINS for label in range(drawn.classes_of(name))))
+    return Drawn(tuple(one for domain in domains().values() for one in domain.classes))
 
 
 def styles() -> dict[str, Drawn]:
     """The same 24 classes in every style: four of each domain whose subjects do not fill the frame."""
-    solid = [domain.name for domain in atlas.DOMAINS.values() if not domain.fills_frame]
-    classes = tuple((name, label) for name in solid for label in range(0, drawn.classes_of(name), 3))
+    solid = [domain for name, domain in domains().items() if not atlas.DOMAINS[name].fills_frame]
+    classes = tuple(one for domain in solid for one in domain.classes[::3])
     return {style: Drawn(classes, style) for style in atlas.STYLES}
 
 
 def mixed() -> dict[str, Drawn]:
     """Four classes of one domain in one style per task; a group comes back two or three times, each time in another
     style."""
-    groups = [
-        [(name, label) for label in range(first, first + GROUP)]
-        for first in range(0, 12, GROUP)
-        for name in atlas.DOMAINS
-    ]
+    groups = [domain.classes[first : first + GROUP] for first in range(0, 12, GROUP) for domain in domains().values()]
     kinds = [style for style in atlas.STYLES if style != "sketch"]
     found = {}
     for number in range(LONG):
         group = groups[number % len(groups)]
         style = kinds[(number + number // len(groups)) % len(kinds)]
-        found[f"{number + 1:02}-{group[0][0]}-{style}"] = Drawn(tuple(group), style)
+        found[f"{number + 1:02}-{group[0][0]}-{style}"] = Drawn(group, style)
     return found
 
 
 def _benchmark(name: str, summary: str, tasks: Mapping[str, Drawn], **options: Any) -> Benchmark:
-    def load_task(task: str, root: Path, check_counts: bool) -> Task:
-        return tasks[task].task(task)
-
-    data_sets = tuple(DataSet(task, "", *what.sizes) for task, what in tasks.items())
-    return Benchmark(name, summary, data_sets, SCENES, False, load_task, load_scenes, options)
+    data_sets = tuple(DataSet(task, *what.sizes, what.task) for task, what in tasks.items())
+    return Benchmark(name, summary, data_sets, options=options)
 
 
 _steps = partial(_benchmark, tasks={"atlas": all_classes()}, class_order=SEED)
+ATLAS = _benchmark("atlas", "eight domains drawn by code: nothing to download", domains())
 STAND_INS = (
     _steps("atlas-classes-8", "the 96 classes of atlas in 8 steps", split_classes="12"),
     _steps("atlas-classes-12", "the 96 classes of atlas in 12 steps", split_classes="8"),
