@@ -287,9 +287,9 @@ def test_a_dry_run_lists_runs_and_missing_data(tmp_path: Path, capsys: pytest.Ca
     short = ["--steps", "3", "--limit-tasks", "2", "--out", str(out), "--dry-run"]
     main(["demo", "--full", *short])
     said = capsys.readouterr().out
-    assert "left: 8 runs, 48 steps" in said
+    assert "left: 9 runs, 54 steps" in said
     assert "time: not known" in said
-    assert len(re.findall(r"^  \w.*-S1-1102", said, re.MULTILINE)) == 8
+    assert len(re.findall(r"^  \w.*-S1-1102", said, re.MULTILINE)) == 9
     assert "missing data: none" in said
     main(["demo", *short])
     assert f"{out / 'tasso'}: 2 tasks, 3 steps per task" in capsys.readouterr().out
