@@ -32,7 +32,7 @@ from tasso.report.paper.claims import CLAIMS, verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
 from tasso.report.paper.page import THEMES
 from tasso.report.paper.published import CORE, DISTANCES, PublishedTable, printed_row, published
-from tasso.report.paper.report import write_evaluation
+from tasso.report.paper.report import introduction, write_evaluation
 from tasso.report.paper.tables import PAPER, tables_of
 from tasso.report.paper.verdict import Paired, judge, judge_wins, pair
 from tasso.report.results import read_run
@@ -815,7 +815,10 @@ def test_report_of_nothing(tmp_path: Path) -> None:
     evaluation = read_evaluation(tmp_path, make_record(drawn))
     found = write_evaluation(evaluation, tmp_path / "out", [PLANS["components"]])
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
-    assert "6 of 6 runs missing" in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
+    index = (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
+    assert "6 of 6 runs missing" in index
+    said = "Not tested on this benchmark: 24 claims of the paper and 4 open questions. All runs of the plans main, "
+    assert index.count("ot tested on this benchmark") == index.count(said) == 1, "one sentence, no rows"
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "6 of 6 runs missing" in page
     assert "<script>" not in page, "nothing to filter"
@@ -873,7 +876,30 @@ def test_stand_ins_are_told(measured: Callable[..., Evaluation]) -> None:
     names = [row.cells[0].text for row in table.rows]
     assert "GIFT, retrieved images" in names
     assert "TASSO" in names
-    assert evaluation.stand_ins() == ["GIFT, retrieved images"]
+    assert "Stand-ins for what a method's authors use: GIFT, retrieved images." in introduction(
+        [PLANS["main"]], evaluation
+    )
+
+
+@pytest.mark.slow
+def test_a_page_beyond_the_paper_is_about_its_own_runs(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
+    """No claims of the paper, no stand-ins where rows have options of their own, no rates of methods it lacks."""
+    plan, rates = BEYOND["both-parts"], {"tasso": {"lr": 1e-4}, "gift": {"lr": 1e-3}}
+    setup = dataclasses.replace(MINI, by_method=rates, main_seeds=(1,), sequences=("S1",))
+    evaluation = measured(flat(both_parts_accuracy=lambda row, seed: 20.0 + len(row)), setup, [plan])
+    labels = {"tasso-both": "TASSO, both towers (gamma 0.0)"}
+    evaluation = with_frame(evaluation, label=lambda frame: frame["method"].map(labels).fillna(frame["label"]))
+    assert write_evaluation(evaluation, tmp_path, [plan], figures=False) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "index.md", "tables"}
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    assert index.startswith(f"# {plan.title}\n\n14 finished runs on mtil-mini")
+    assert "Learning rates: tasso 0.0001.\n" in index
+    assert not re.search("Verdict|claim|Stand-in|contradicts", index)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "14 variants of 4 methods learned 8 tasks of mtil-mini one after the other" in page
+    assert "&#34;fine-tuning of both encoders, anchors&#34; is the most accurate at the end, 57.0 % MTIL" in page
+    assert page.count('data-toggle="method-') == len(plan.rows), "each row of the plan"
+    assert not re.search("claims|contradicts", page.partition("<body>")[2])
 
 
 # -- class texts and images ------------------------------------------------------------------------------------
@@ -926,6 +952,8 @@ def test_texts_need_all_data_sets(measured: Callable[..., Evaluation]) -> None:
     untested = "not tested on this benchmark (the runs of the plan alignment lack what the claim is about)"
     assert not outcomes(evaluation)["alignment"].startswith("not tested")
     frame = evaluation.frame
+    alone = Evaluation(evaluation.record, frame[frame["method"] == "tasso"])
+    assert outcomes(alone)["alignment"] == "not tested on this benchmark (1 of 2 runs of the plan alignment missing)"
     without = frame[~frame["metric"].str.startswith("distance_")]
     assert outcomes(Evaluation(evaluation.record, without))["alignment"] == untested
     short = frame["order"].iloc[0][:7]

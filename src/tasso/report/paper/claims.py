@@ -221,4 +221,4 @@ def _judge(claim: Claim, evaluation: Evaluation, correct: Correct) -> Verdict:
     few = evaluation.missing_note(claim.plan) if found.outcome == UNTESTED else found.few
     note = " ".join(filter(None, [claim.note, found.note]))
     values = {**asdict(found), "numbers": numbers, "note": note, "few": few}
-    return Verdict(**values, key=claim.key, claim=claim.sentence, question=claim.question)
+    return Verdict(**values, key=claim.key, claim=claim.sentence, plan=claim.plan, question=claim.question)

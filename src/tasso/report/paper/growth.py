@@ -39,17 +39,6 @@ RANKING = "growth"
 REPLAY = "GIFT's images come from the code that draws the tasks, which no generator could give it: it is not ranked."
 
 
-def finished_runs(plan: Plan, evaluation: Evaluation) -> pd.DataFrame:
-    """The tidy table of a plan's runs, labelled as its rows."""
-    runs = evaluation.runs(plan.name)
-    names = {row.label: evaluation.name_of(plan.name, row.label) for row in plan.rows}
-    by_run = dict(zip(runs["run"], runs["row"].map(names), strict=True))
-    frame = evaluation.frame[evaluation.frame["run"].isin(by_run)]
-    places = {run: place for place, run in enumerate(by_run)}
-    frame = frame.sort_values("run", key=lambda column: column.map(places), kind="stable", ignore_index=True)
-    return frame.assign(label=frame["run"].map(by_run))
-
-
 def measures(frame: pd.DataFrame) -> pd.DataFrame:
     """`MEASURES` (columns) of every run, beside `label` and `seed`, from the steps that were evaluated.
 
@@ -82,18 +71,12 @@ def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric, replays: 
     return list({**cells, **dict(zip(ranked, marked, strict=True))}.values())
 
 
-def _replays(plans: Sequence[Plan], evaluation: Evaluation) -> set[str]:
-    """Methods whose images come from the code that draws the tasks."""
-    rows = [(plan.name, row) for plan in plans for row in plan.rows if row.options.get("generator") == "atlas"]
-    return {evaluation.name_of(plan, row.label) for plan, row in rows}
-
-
 def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     """The methods on the benchmark of one plan."""
-    frame = finished_runs(plan, evaluation)
+    frame = evaluation.labelled(plan)
     found, names = measures(frame), labels(frame)
     before = _zero_shot(frame)
-    replays = _replays([plan], evaluation) & {*names}
+    replays = evaluation.replays([plan])
     columns = [_column(found, names, metric, replays) for metric in MEASURES]
     rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
     rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
@@ -119,10 +102,10 @@ def mean_ranks(means: pd.DataFrame, kinds: Sequence[str]) -> pd.Series[float]:
 
 def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     """Which method for which growth: the average on each benchmark, and the mean of the ranks that follow from it."""
-    frames = {plan.name: finished_runs(plan, evaluation) for plan in plans}
+    frames = {plan.name: evaluation.labelled(plan) for plan in plans}
     by_plan = {plan: measures(frame) for plan, frame in frames.items()}
     means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in by_plan.items()})
-    replays = _replays(plans, evaluation) & {*means.index}
+    replays = evaluation.replays(plans)
     kinds = [plan.title.partition(":")[0] for plan in plans]
     ranks = mean_ranks(means.drop(index=[*replays]), kinds)
     names = [*map(str, ranks.index), *sorted(replays)]
@@ -147,7 +130,7 @@ def _notes(*found: pd.DataFrame) -> list[str]:
 
 def growth_figure(plan: Plan, evaluation: Evaluation) -> Figure:
     """Accuracy over all classes learned so far; where tasks are domains with the same classes, also one panel each."""
-    frame = finished_runs(plan, evaluation)
+    frame = evaluation.labelled(plan)
     (comparison,), shown = compare(frame), looks(frame)
     in_steps = "split_classes" in BENCHMARKS[plan.setup_at(evaluation.record.setup).benchmark].options
     return Figure(
@@ -188,13 +171,13 @@ def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, fi
     run = list(with_runs(plans, evaluation))
     if figures:
         save_figures([growth_figure(plan, evaluation) for plan in run], out / "figures")
-    frame = pd.concat([finished_runs(plan, evaluation) for plan in run], ignore_index=True)
+    frame = pd.concat([evaluation.labelled(plan) for plan in run], ignore_index=True)
     write_page(
         frame,
         out / "index.html",
         title=f"Growing data, {evaluation.model}",
         intro="",
-        sentence=conclude(frame[~frame["label"].isin(_replays(run, evaluation))]),
+        sentence=conclude(frame[~frame["label"].isin(evaluation.replays(run))]),
         sections=[Section(RANKING, "By kind of growth", [Shown(name, table) for name, table in tables.items()])],
         matrices_of=(),
         distances_of=(),

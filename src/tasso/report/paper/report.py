@@ -17,7 +17,7 @@ from tasso.report.page import Gallery, write_page
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.paper.figures import FOLDER, Drawn, draw_figures, first_order, shown_runs
-from tasso.report.paper.page import contradictions, tables_section, tally, verdict_section
+from tasso.report.paper.page import TESTED_PLANS, contradictions, tables_section, tested, untested, verdict_section
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables, tables_of
 from tasso.report.paper.verdict import FEWEST_RUNS, Verdict
@@ -48,14 +48,15 @@ def write_evaluation(
 
     `index.md` and `index.html` have everything; each table is also in `tables/` as CSV and LaTeX, each figure in
     `figures/` as PNG, PDF and SVG; `verdict.md` and `verdict.json` have the claims alone. The verdict is from the
-    runs of all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
+    runs of all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own. Plans on
+    which the paper claims nothing have none.
 
     Args:
         gallery: images for the page.
         lead: what the page says first; without one it is worked out from the runs.
     """
     tables = {plan.name: tables_of(plan, evaluation) for plan in plans}
-    found = verdicts(evaluation)
+    found = verdicts(evaluation) if any(plan.name in TESTED_PLANS for plan in plans) else []
     try:
         (out / "tables").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,22 +65,25 @@ def write_evaluation(
         for name, table in named.items():
             write_text(out / "tables" / f"{name}.csv", to_csv(table))
             write_text(out / "tables" / f"{name}.tex", to_latex(table))
-    what = "The paper's evaluation" if any(plan.shows for plan in plans) else "Beyond the paper: experiments"
-    title = f"{what} on {evaluation.where}"
-    write_text(out / "verdict.json", verdict_json(found, evaluation))
-    write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
-    intro = introduction(evaluation)
-    shown = shown_runs(evaluation)
-    closely = first_order(shown)
-    compared = closely[closely["method"].isin([TASSO.method, SND.method])]
+    title = _title(plans, evaluation)
+    if found:
+        write_text(out / "verdict.json", verdict_json(found, evaluation))
+        write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
+    intro = introduction(plans, evaluation)
+    shown = shown_runs(evaluation, plans)
+    closely, pair = first_order(shown), {TASSO.label, SND.label}
+    compared = closely[closely["label"].isin(pair)] if pair <= set(closely["label"]) else closely
     write_page(
         shown,
         out / "index.html",
         title=title,
         intro="\n\n".join(intro),
         gallery=gallery,
-        sentence=(lead(shown) if lead else "") or (tally(found) if shown.empty else conclude(shown)),
-        sections=[verdict_section(found, verdict_table(found)), tables_section(plans, evaluation, tables)],
+        sentence=(lead(shown) if lead else "") or conclude(shown[~shown["label"].isin(evaluation.replays(plans))]),
+        sections=[
+            *filter(None, [verdict_section(found, verdict_table(found))]),
+            tables_section(plans, evaluation, tables),
+        ],
         matrices_of=set(closely["run"]),
         distances_of=set(compared["run"]),
     )
@@ -88,10 +92,16 @@ def write_evaluation(
     return found
 
 
+def _title(plans: Sequence[Plan], evaluation: Evaluation) -> str:
+    if any(plan.shows for plan in plans):
+        return f"The paper's evaluation on {evaluation.where}"
+    return plans[0].title if len(plans) == 1 else f"Beyond the paper: experiments on {evaluation.where}"
+
+
 def verdict_table(found: Sequence[Verdict]) -> Table:
-    """One line per claim, with the number that decides it."""
+    """One line per claim that the runs test, with the number that decides it."""
     rows = []
-    for verdict in found:
+    for verdict in tested(found):
         shown = verdict.deciding
         ours = None if shown is None else f"{shown.what}: {shown.number(shown.value)}"
         paper = None if shown is None or shown.paper is None else shown.number(shown.paper)
@@ -106,6 +116,7 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
         f"claim without a test needs {FEWEST_RUNS} runs. Tests are one-sided sign-flip tests at {LEVEL:.0%}, corrected "
         f"by Holm's method over all {tests} tests behind this table.",
         "The rule of each claim is in tasso.report.paper.claims, what it does in tasso.report.paper.rules.",
+        *filter(None, [untested(found)]),
     )
     columns = (*(Column(name, numeric=False) for name in names), Column("Seeds"))
     return Table("Verdict", columns, tuple(rows), notes)
@@ -113,8 +124,10 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
 
 def verdict_lines(found: Sequence[Verdict]) -> list[str]:
     """The verdict in Markdown: a table, then every number behind it."""
+    if not tested(found):
+        return [untested(found)]
     lines = [to_markdown(verdict_table(found)), "## The numbers behind it"]
-    for verdict in found:
+    for verdict in tested(found):
         lines += ["", f"**{verdict.claim}: {verdict.text}.**"]
         lines += [""] if verdict.numbers else []
         lines += [f"- {finding.text}" for finding in verdict.numbers]
@@ -133,21 +146,24 @@ def verdict_json(found: Sequence[Verdict], evaluation: Evaluation) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def introduction(evaluation: Evaluation) -> list[str]:
-    """What a reader must know first, paragraph by paragraph."""
-    setup = evaluation.record.setup
-    runs = count_of(evaluation.frame["run"].nunique(), "finished run")
-    lines = [
-        f"{runs} on {evaluation.where}. Paper: {published().paper}. Numbers are ours unless a column or a title says "
-        f'"{PAPER}": those are printed in the paper, measured with its model on its data. Its authors chose '
-        "their options on the test images."
-    ]
-    rates = {name: float(options["lr"]) for name, options in sorted(setup.by_method.items()) if "lr" in options}
-    if rates:
-        lines.append(f"Learning rates: {', '.join(f'{name} {rate:g}' for name, rate in rates.items())}.")
-    if stand_ins := evaluation.stand_ins():
-        lines.append(f"Stand-ins for what a method's authors use: {'; '.join(stand_ins)}.")
-    if evaluation.shows_replay("GIFT") and len(evaluation.runs("main", "GIFT")):
+def introduction(plans: Sequence[Plan], evaluation: Evaluation) -> list[str]:
+    """What a reader of these plans must know first, paragraph by paragraph."""
+    runs = evaluation.of([plan.name for plan in plans]).run_table
+    lines = [f"{count_of(len(runs), 'finished run')} on {evaluation.where}. Paper: {published().paper}."]
+    if any(plan.shows for plan in plans):
+        lines[0] += (
+            f' Numbers are ours unless a column or a title says "{PAPER}": those are printed in the paper, measured '
+            "with its model on its data. Its authors chose their options on the test images."
+        )
+    by_method = evaluation.record.setup.by_method
+    given = {method: by_method.get(method, {}).get("lr") for method in sorted(set(runs["method"]))}
+    if rates := [f"{method} {float(rate):g}" for method, rate in given.items() if rate is not None]:
+        lines.append(f"Learning rates: {', '.join(rates)}.")
+    rows = [(plan, row) for plan in plans for row in plan.rows if evaluation.stand_in(plan, row)]
+    if rows:
+        names = dict.fromkeys(evaluation.name_of(plan, row) for plan, row in rows)
+        lines.append(f"Stand-ins for what a method's authors use: {'; '.join(names)}.")
+    if evaluation.replays(plans):
         lines.append(SHOWS_REPLAY)
     return lines
 
@@ -164,7 +180,8 @@ def _index(
     whole = "[The same as one page](index.html), with filters and values under the pointer."
     for paragraph in (*intro, whole):
         lines += [paragraph, ""]
-    lines += ["## Verdict", "", *(line.replace("## ", "### ") for line in verdict_lines(found)), ""]
+    if found:
+        lines += ["## Verdict", "", *(line.replace("## ", "### ") for line in verdict_lines(found)), ""]
     for plan in plans:
         lines += [f"## {plan.title}", ""]
         shown = ", ".join(f"`{label}`" for label in plan.shows)
@@ -180,5 +197,6 @@ def _index(
                     f"{figure.caption} [PDF]({file}.pdf) · [SVG]({file}.svg)",
                     "",
                 ]
-    lines += ["## Where the paper contradicts itself", "", *(f"- {sentence}" for sentence in contradictions())]
+    if any(plan.shows for plan in plans):
+        lines += ["## Where the paper contradicts itself", "", *(f"- {sentence}" for sentence in contradictions())]
     return "\n".join(lines) + "\n"

@@ -160,7 +160,7 @@ class Best:
     def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         (table,) = printed_tables("main", self.setting)
         compared = [row for row in MAIN if row != TASSO and table.find(row.printed, self.metric)]
-        compared_pair = [row.label for row in compared if not evaluation.shows_replay(row.label)]
+        compared_pair = [row.label for row in compared if not evaluation.shows_replay(PLANS["main"], row)]
         ours = evaluation.values("main", TASSO.label, self.setting, self.metric)
         leads = pd.DataFrame({rival: self._by_sequence(evaluation, ours, rival) for rival in compared_pair}, SEQUENCES)
         margins, complete = leads.min(axis=1).dropna(), not leads.isna().any(axis=None)
@@ -195,7 +195,8 @@ class Best:
             )
         notes += self._left_out(evaluation, ours, compared_pair)
         if outcome in (FAILS, FEW) and not complete:
-            notes.append(f"{evaluation.missing_note('main')}.")
+            why = evaluation.missing_note("main")
+            notes.append(f"{why[0].upper()}{why[1:]}.")
         few = "" if outcome == UNTESTED else few_seeds(seeds, spread)
         if outcome == FEW:
             few = too_few(len(margins), "sequence", FEWEST)
@@ -220,7 +221,7 @@ class Best:
                 continue
             behind = sum(lead < 0 for lead in paired.leads)
             by_paper = f"which the paper leaves out in {SETTING_NAMES[self.setting]}"
-            why = "whose row shows replay" if evaluation.shows_replay(row.label) else by_paper
+            why = "whose row shows replay" if evaluation.shows_replay(PLANS["main"], row) else by_paper
             notes.append(
                 f"{row.label}, {why}, is better than TASSO in {behind} of "
                 f"{count_of(len(paired.leads), paired.unit)} (TASSO's lead: {signed(paired.mean)})."
@@ -324,7 +325,7 @@ class Closer:
 
     def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         leads = evaluation.closer("classes")
-        if len(leads.columns) < self.of:
+        if leads.empty or len(leads.columns) < self.of:
             return Judgement(UNTESTED)
         means, seeds = leads.mean(), len(leads)
         paired = Paired(tuple(means), "data set", seeds)

@@ -107,7 +107,7 @@ def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Me
         zero_shot = Cell(_zero_shot(evaluation, plan, setting))
         rows.append(Row((Cell(ZERO_SHOT), *[zero_shot] * len(ours), *[Cell(None)] * (len(columns) - len(ours)))))
     for index, row in enumerate(plan.rows):
-        name = evaluation.name_of(plan.name, row.label)
+        name = evaluation.name_of(plan, row)
         rows.append(Row((Cell(name), *(column[index] for column in grid)), label=name))
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent."]
     notes += _seed_notes(values) + _runner_up(plan, evaluation, setting, metric, means)
@@ -171,16 +171,13 @@ def _ablation_table(plan: Plan, evaluation: Evaluation, setting: Setting) -> Tab
     shows_paper = sum(row is not None for row in printed) > 1
     if shows_paper:
         paper = [[_printed_cell(row, index) for row in printed] for index in range(len(CORE))]
-        names = [metric.name.lower() for metric in CORE_METRICS]
         columns += [Column(f"{PAPER}: {metric.name.lower()}", metric.better, apart=True) for metric in CORE_METRICS]
         grid += paper
         if comparable(evaluation):
-            columns += [Column(f"ours less paper: {name}") for name in names]
+            columns += [Column(f"ours less paper: {metric.name.lower()}") for metric in CORE_METRICS]
             grid += [_differences(*both) for both in zip(ours, paper, strict=True)]
-    rows = [
-        Row((Cell(row.label_at(evaluation.record.setup)), *(column[index] for column in grid)), label=row.label)
-        for index, row in enumerate(plan.rows)
-    ]
+    names = [evaluation.name_of(plan, row) for row in plan.rows]
+    rows = [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *grid, strict=True)]
     notes = [_where_note(plan, evaluation, setting), *_seed_notes(values["accuracy"])]
     notes += _paper_notes(evaluation, printed_tables(plan.name, setting)[0]) if shows_paper else []
     title = _titled(plan, evaluation, setting)

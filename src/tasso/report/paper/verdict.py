@@ -170,10 +170,11 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict(Judgement):
-    """The judgement of one claim. `question`: the paper does not claim it."""
+    """The judgement of one claim, which needs the runs of `plan`. `question`: the paper does not claim it."""
 
     key: str = ""
     claim: str = ""
+    plan: str = ""
     question: bool = False
 
     @property
