@@ -1,12 +1,12 @@
 """Reports are views of one table of results, read from run folders or from files of studies.
 
-Nothing here trains. Importing this package does not import torch; it needs pandas, matplotlib and jinja2.
+Nothing here trains. Importing this package does not import torch; it needs pandas, matplotlib, jinja2 and rich.
 """
 
 from tasso.report.conclusion import conclude
 from tasso.report.figures import write_figures
 from tasso.report.folder import report_tables, write_report
-from tasso.report.formats import print_table, to_csv, to_latex, to_markdown, to_text
+from tasso.report.formats import print_table, to_csv, to_latex, to_markdown
 from tasso.report.frame import (
     METRICS,
     SETTINGS,
@@ -73,7 +73,6 @@ __all__ = [
     "to_csv",
     "to_latex",
     "to_markdown",
-    "to_text",
     "write_figures",
     "write_page",
     "write_report",
