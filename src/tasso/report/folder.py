@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -31,16 +32,20 @@ def report_tables(frame: pd.DataFrame) -> dict[str, Table]:
     return tables | peer_tables(frame)
 
 
-def write_report(frame: pd.DataFrame, folder: str | PathLike[str], *, title: str = "tasso report") -> Path:
-    """Write index.html, tables/ (Markdown, CSV, LaTeX) and figures/ into `folder`; returns the page."""
-    folder = Path(folder)
+def write_tables(tables: Mapping[str, Table], folder: Path, endings: Iterable[str] = _FORMATS) -> None:
+    """Write these tables, by name, into `tables/` of the folder of a report, which is made if it is not there."""
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"{folder}: cannot make this folder for the report: {error.strerror}") from None
-    tables = {**report_tables(frame), "time-and-memory": cost_table(frame)}
     for name, table in tables.items():
-        for ending, render in _FORMATS.items():
-            write_text(folder / "tables" / f"{name}.{ending}", render(table))
+        for ending in endings:
+            write_text(folder / "tables" / f"{name}.{ending}", _FORMATS[ending](table))
+
+
+def write_report(frame: pd.DataFrame, folder: str | PathLike[str], *, title: str = "tasso report") -> Path:
+    """Write index.html, tables/ (Markdown, CSV, LaTeX) and figures/ into `folder`; returns the page."""
+    folder = Path(folder)
+    write_tables({**report_tables(frame), "time-and-memory": cost_table(frame)}, folder)
     write_figures(frame, folder / "figures")
     return write_page(frame, folder / "index.html", title=title, intro="")

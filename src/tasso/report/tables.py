@@ -205,16 +205,15 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
         about = (comparison.benchmark, comparison.order)
         start = zero_shot_cells(comparison.frame, setting, shown)
         rows.append(Row((Cell(ZERO_SHOT), *where, Cell(None), *start), starts_block=bool(rows), about=about))
-        ranked = [_column(found, comparison.labels, metric) for metric in shown]
-        for index, label in enumerate(comparison.labels):
+        columns, tested = zip(*(_column(found, comparison.labels, metric) for metric in shown), strict=True)
+        for label, *numbers in zip(comparison.labels, *columns, strict=True):
             count = int((found["label"] == label).sum())
             counts.add(count)
-            numbers = (column[index] for column, _ in ranked)
             rows.append(Row((Cell(label), *where, Cell(count, digits=0), *numbers), label=label, about=about))
         prefix = f"{comparison.name}, " if len(comparisons) > 1 else ""
         # Not for "last": it is the accuracy under ZSCL's name.
-        named = zip(shown, ranked, strict=True)
-        tests += [(prefix + metric.name, test) for metric, (_, test) in named if test and metric.key != "last"]
+        named = zip(shown, tested, strict=True)
+        tests += [(prefix + metric.name, test) for metric, test in named if test and metric.key != "last"]
     if several := " or ".join(str(count) for count in sorted(counts) if count > 1):
         notes.append(f"Mean ± sample standard deviation (n - 1) over n = {several} runs with different seeds.")
     most = max(len(comparison.labels) for comparison in comparisons)
@@ -275,9 +274,7 @@ def combined_table(frame: pd.DataFrame) -> Table:
     if len(groups) != 1:
         raise ReportError("a combined table needs runs of one benchmark, model and set of tasks")
     (orders,) = groups
-    names = orders.labels
-    columns, start, tests = [Column("Method", numeric=False)], list[Cell](), []
-    grid: list[list[Cell]] = [[] for _ in names]
+    columns, start, tests, means = [Column("Method", numeric=False)], list[Cell](), [], []
     settings = settings_of(frame)
     for setting in settings:
         metrics = SEEN_COLUMNS[1:] if setting == SEEN else CORE_METRICS
@@ -286,23 +283,21 @@ def combined_table(frame: pd.DataFrame) -> Table:
             name = metric.name if setting == SEEN else f"{SETTING_NAMES[setting]} {metric.name.lower()}"
             columns.append(Column(name, metric.better, setting=setting))
             cells, test = order_means(orders, setting, metric)
-            for line, cell in zip(grid, cells, strict=True):
-                line.append(cell)
-            tests += [(columns[-1].name, test)] if test else []
-    rows = [
-        Row((Cell(label), *line), label=label, about=(orders.benchmark, orders.order))
-        for label, line in zip(names, grid, strict=True)
-    ]
+            means.append(cells)
+            tests += [(name, test)] if test else []
+    about = (orders.benchmark, orders.order)
+    lines = zip(orders.labels, *means, strict=True)
+    rows = [Row((Cell(label), *cells), label=label, about=about) for label, *cells in lines]
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}." for setting in settings]
     if len(orders.comparisons) > 1:
         notes.append(f"Means over {len(orders.comparisons)} orders of the tasks.")
         notes += _without_mean(row.cells[0].main for row in rows if row.cells[1].value is None)
-    elif any(cell.spread is not None for line in grid for cell in line):
+    elif any(cell.spread is not None for cells in means for cell in cells):
         notes.append("Mean ± sample standard deviation (n - 1) over seeds.")
     return Table(
         title=orders.title,
         columns=tuple(columns),
-        rows=(Row((Cell(ZERO_SHOT), *start), about=(orders.benchmark, orders.order)), *rows),
+        rows=(Row((Cell(ZERO_SHOT), *start), about=about), *rows),
         notes=(*notes, *describe_tests(tests)),
     )
 
@@ -390,18 +385,14 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
     metric = next(metric for metric in metric_columns(setting) if metric.key == key)
     names = orders.labels
     found = finished_metrics(orders.frame, setting)
-    grid: list[list[Cell]] = [[] for _ in names]
-    tests: list[tuple[str, Paired]] = []
+    columns, tests = [], []
     for comparison in orders.comparisons:
         here = found[(found["order"] == comparison.tasks) & (found["sequence"] == comparison.sequence)]
-        column, test = _column(here, names, metric)
-        for cells, cell in zip(grid, column, strict=True):
-            cells.append(cell)
-        if test and test.p is not None:
-            tests.append((comparison.order, test))
+        cells, test = _column(here, names, metric)
+        columns.append(cells)
+        tests += [(comparison.order, test)] if test and test.p is not None else []
     means, test = order_means(orders, setting, metric)
-    if test:
-        tests.append(("mean", test))
+    tests += [("mean", test)] if test else []
     counts = sorted({int((found["label"] == label).sum()) for label in names})
     notes = [
         f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent.",
@@ -416,8 +407,8 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
             Column("Mean", metric.better),
         ),
         rows=tuple(
-            Row((Cell(label), *cells, mean), label=label, about=(orders.benchmark, ""))
-            for label, cells, mean in zip(names, grid, means, strict=True)
+            Row((Cell(label), *cells), label=label, about=(orders.benchmark, ""))
+            for label, *cells in zip(names, *columns, means, strict=True)
         ),
         notes=(*notes, *describe_tests(tests)),
     )

@@ -12,11 +12,10 @@ import pandas as pd
 
 from tasso.data.benchmarks import BENCHMARKS
 from tasso.experiments.plans import Plan
-from tasso.files import write_text
 from tasso.report.conclusion import conclude
 from tasso.report.figures import draw
 from tasso.report.figures.write import Figure, footnotes, save_figures
-from tasso.report.formats import to_csv, to_latex, to_markdown
+from tasso.report.folder import write_tables
 from tasso.report.frame import SEEN, STEPS, accuracies, compare, labels, run_table, step_accuracies
 from tasso.report.looks import looks
 from tasso.report.page import write_page
@@ -161,13 +160,7 @@ def growth_tables(plans: Sequence[Plan], evaluation: Evaluation) -> dict[str, Ta
 def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, figures: bool = True) -> None:
     """Write the page (`index.html`), `tables/` and `figures/`."""
     tables = growth_tables(plans, evaluation)
-    try:
-        (out / "tables").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{out}: cannot make this folder for the report: {error.strerror}") from None
-    for name, table in tables.items():
-        for ending, render in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
-            write_text(out / "tables" / f"{name}.{ending}", render(table))
+    write_tables(tables, out)
     run = list(with_runs(plans, evaluation))
     if figures:
         save_figures([growth_figure(plan, evaluation) for plan in run], out / "figures")

@@ -12,7 +12,8 @@ import pandas as pd
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.files import write_text
 from tasso.report.conclusion import conclude
-from tasso.report.formats import to_csv, to_latex, to_markdown
+from tasso.report.folder import write_tables
+from tasso.report.formats import to_markdown
 from tasso.report.page import Gallery, write_page
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation
@@ -21,7 +22,6 @@ from tasso.report.paper.page import TESTED_PLANS, contradictions, tables_section
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables, tables_of
 from tasso.report.paper.verdict import FEWEST_RUNS, Verdict
-from tasso.report.reader import ReportError
 from tasso.report.significance import FEWEST, LEVEL
 from tasso.report.tables import Cell, Column, Row, Table, count_of
 
@@ -57,14 +57,7 @@ def write_evaluation(
     """
     tables = {plan.name: tables_of(plan, evaluation) for plan in plans}
     found = verdicts(evaluation) if any(plan.name in TESTED_PLANS for plan in plans) else []
-    try:
-        (out / "tables").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{out}: cannot make this folder for the report: {error.strerror}") from None
-    for named in tables.values():
-        for name, table in named.items():
-            write_text(out / "tables" / f"{name}.csv", to_csv(table))
-            write_text(out / "tables" / f"{name}.tex", to_latex(table))
+    write_tables({name: table for named in tables.values() for name, table in named.items()}, out, ("csv", "tex"))
     title = _title(plans, evaluation)
     if found:
         write_text(out / "verdict.json", verdict_json(found, evaluation))
