@@ -16,6 +16,7 @@ from tasso.report.page import write_page
 from tasso.report.peers import peer_tables
 from tasso.report.reader import ReportError
 from tasso.report.tables import CORE_METRICS, Table, cost_table, order_table, summary_table
+from tasso.report.templates import slug
 
 _FORMATS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
@@ -23,11 +24,10 @@ _FORMATS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 def report_tables(frame: pd.DataFrame) -> dict[str, Table]:
     """The tables of a report by name, what sums up most of them first."""
     tables: dict[str, Table] = {}
-    for number, orders in enumerate(several_orders(compare(frame))):
+    for number, orders in enumerate(several_orders(compare(frame)), 1):
         for setting in settings_of(orders.frame):
             for metric in CORE_METRICS:
-                name = f"orders-{number + 1}-{setting}-{metric.key.replace('_', '-')}"
-                tables[name] = order_table(orders, setting, metric.key)
+                tables[f"orders-{number}-{setting}-{slug(metric.key)}"] = order_table(orders, setting, metric.key)
     tables |= {f"summary-{setting}": summary_table(rows, setting) for setting, rows in by_setting(frame).items()}
     return tables | peer_tables(frame)
 

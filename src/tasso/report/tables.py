@@ -181,6 +181,15 @@ def mean_cell(values: Iterable[float], digits: int = 2) -> Cell:
     return Cell(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, digits)
 
 
+def seed_notes(counts: Iterable[int]) -> list[str]:
+    """What a table with means over these numbers of seeds says about them."""
+    several = sorted(set(counts))
+    if several == [1]:
+        return ["One seed: differences smaller than the spread over seeds mean nothing."]
+    over = " or ".join(map(str, several))
+    return [f"Mean ± sample standard deviation (n - 1) over {over} seeds."] if several else []
+
+
 CORE_METRICS = METRIC_COLUMNS[:3]
 
 
@@ -250,7 +259,7 @@ def zero_shot_cells(frame: pd.DataFrame, setting: Setting, metrics: Sequence[Met
     else:
         later = zero_shot(frame, setting)[1:]  # the first task has no step before it
         known |= {"transfer": fmean(later) if len(later) else None, "average": accuracy}
-    return [Cell(_or_none(known.get(metric.key))) for metric in metrics]
+    return [Cell(or_none(known.get(metric.key))) for metric in metrics]
 
 
 def _run_notes(comparison: Comparison, where: str) -> list[str]:
@@ -420,8 +429,8 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
     lines = []
     for step, values in enumerate(accuracies(rows, setting).itertuples(index=False)):
         name = f"{step}. {run.order[step - 1]}" if step else ZERO_SHOT
-        cells = [Cell(_or_none(value), learned=task == step) for task, value in enumerate(values, 1)]
-        lines.append(Row((Cell(name), *cells, Cell(_or_none(fmean(values))))))
+        cells = [Cell(or_none(value), learned=task == step) for task, value in enumerate(values, 1)]
+        lines.append(Row((Cell(name), *cells, Cell(or_none(fmean(values))))))
     notes = ["Accuracy in percent. The marked cell of a row is the task learned in that step."]
     if not run.finished:
         notes.append(f"Unfinished run: {run.learned} of {count_of(len(run.order), 'task')} learned.")
@@ -434,8 +443,9 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
     )
 
 
-def _or_none(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
+def or_none(value: float | None) -> float | None:
+    """The value of a cell: nothing for NaN."""
+    return None if value is None or math.isnan(value) else float(value)
 
 
 # Column name, how many of the stored unit make one of the shown unit, decimals; in the order of COSTS.
@@ -463,7 +473,7 @@ def cost_table(frame: pd.DataFrame) -> Table:
         for label in comparison.labels:  # repeats of a method stand together
             for (_, step), cost in found[found["label"] == label].iterrows():
                 numbers = (
-                    Cell(_or_none(cost[name] / unit), digits=digits)
+                    Cell(or_none(cost[name] / unit), digits=digits)
                     for name, (_, unit, digits) in zip(COSTS, _COST_COLUMNS, strict=True)
                 )
                 first = (Cell(label), *where, Cell(cost["seed"], digits=0), Cell(cost["task"]))

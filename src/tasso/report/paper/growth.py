@@ -22,7 +22,19 @@ from tasso.report.page import write_page
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.reader import ReportError
 from tasso.report.sections import Section, Shown
-from tasso.report.tables import ZERO_SHOT, Cell, Column, Metric, Row, Table, count_of, mean_cell, rank
+from tasso.report.tables import (
+    ZERO_SHOT,
+    Cell,
+    Column,
+    Metric,
+    Row,
+    Table,
+    count_of,
+    mean_cell,
+    or_none,
+    rank,
+    seed_notes,
+)
 
 AVERAGE = Metric("average", "Average", "up", "accuracy over all classes learned so far, the mean over the steps")
 MEASURES = (
@@ -79,7 +91,10 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     columns = [_column(found, names, metric, replays) for metric in MEASURES]
     rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
     rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
-    notes = [f"{'. '.join(f'{metric.name}: {metric.meaning}' for metric in MEASURES)}. In percent.", *_notes(found)]
+    notes = [
+        f"{'. '.join(f'{metric.name}: {metric.meaning}' for metric in MEASURES)}. In percent.",
+        *seed_notes(found.groupby("label").size()),
+    ]
     notes += [REPLAY] if replays else []
     if len(before) < len(frame["order"].iloc[0]):
         notes.append(
@@ -109,22 +124,16 @@ def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     ranks = mean_ranks(means.drop(index=[*replays]), kinds)
     names = [*map(str, ranks.index), *sorted(replays)]
     columns = [_column(found, names, AVERAGE, replays) for found in by_plan.values()]
-    columns.append([Cell(None if pd.isna(ranks.get(name, np.nan)) else float(ranks[name]), digits=1) for name in names])
+    columns.append([Cell(or_none(ranks.get(name)), digits=1) for name in names])
     rows = [Row((Cell(ZERO_SHOT), *(Cell(fmean(_zero_shot(frame))) for frame in frames.values()), Cell(None)))]
     rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
     heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
-    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(*by_plan.values())]
+    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent."]
+    notes += seed_notes(count for found in by_plan.values() for count in found.groupby("label").size())
     if len(set(kinds)) < len(kinds):
         notes.append("The mean rank is over the kinds of growth: benchmarks of one kind count as one.")
     notes += [REPLAY] if replays else []
     return Table(f"Which method for which growth? ({evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
-
-
-def _notes(*found: pd.DataFrame) -> list[str]:
-    counts = sorted({count for one in found for count in one.groupby("label").size()})
-    if counts == [1]:
-        return ["One seed: differences smaller than the spread over seeds mean nothing."]
-    return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]
 
 
 def growth_figure(plan: Plan, evaluation: Evaluation) -> Figure:
