@@ -22,7 +22,7 @@ from tasso.report.frame import (
 from tasso.report.page import Gallery, build_page, write_page
 from tasso.report.reader import ReportError
 from tasso.report.results import read_run, read_runs
-from tasso.report.significance import Paired, paired_test, sign_flip_p
+from tasso.report.significance import PairedTest, paired_test, sign_flip_p
 from tasso.report.study import read_study, write_study
 from tasso.report.tables import (
     Cell,
@@ -43,7 +43,7 @@ __all__ = [
     "Cell",
     "Column",
     "Gallery",
-    "Paired",
+    "PairedTest",
     "ReportError",
     "Row",
     "Setting",

@@ -248,16 +248,16 @@ class _Page:
     def trade_off(self) -> Section | None:
         legend = (
             "Upwards is more accurate, to the left less is lost: the upper left is best. First panel: what learned "
+            "tasks lost later. Second panel: what tasks lost before they were learned. "
+            "A mark is a method's mean, bars are the standard deviation over its runs."
         )
-        legend += "tasks lost later. Second panel: what tasks lost before they were learned. "
-        legend += "A mark is a method's mean, bars are the standard deviation over its runs."
         return self._section("trade-off", "Accuracy against what is lost", legend, self._panels, short="Trade-off")
 
     def curves(self) -> Section | None:
         legend = (
             "Accuracy in percent after 0, 1, 2 … tasks were learned: the mean over all tasks, then each task. Each "
+            "panel has a scale of its own. The vertical line and the mark show when the task itself was learned."
         )
-        legend += "panel has a scale of its own. The vertical line and the mark show when the task itself was learned."
         if self.runs.duplicated(["benchmark", "split", "model", "sequence", "order", "label"]).any():
             legend += " Lines are means over seeds, bands reach from the lowest to the highest seed."
         return self._section("curves", "Task by task", legend, self._panels)

@@ -30,7 +30,7 @@ from tasso.report.frame import (
     zero_shot_accuracy,
 )
 from tasso.report.reader import ReportError
-from tasso.report.significance import LEVEL, Key, Paired, describe_tests, paired_test
+from tasso.report.significance import LEVEL, Key, PairedTest, describe_tests, paired_test
 
 SETTING_NAMES: dict[Setting, str] = {"mtil": "MTIL", "mcil": "MCIL", "seen": "Seen"}
 SETTING_MEANINGS: dict[Setting, str] = {
@@ -193,6 +193,11 @@ def seed_notes(counts: Iterable[int]) -> list[str]:
 CORE_METRICS = METRIC_COLUMNS[:3]
 
 
+def method_rows(names: Iterable[str], columns: Iterable[list[Cell]], about: tuple[str, str] = ("", "")) -> list[Row]:
+    """One row per method, from columns of cells."""
+    return [Row((Cell(name), *cells), label=name, about=about) for name, *cells in zip(names, *columns, strict=True)]
+
+
 def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
     """One row per method (and benchmark, model and order, where several are given), mean ± std over seeds.
 
@@ -203,7 +208,7 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
         raise ReportError("a summary needs at least one run")
     comparisons = compare(frame)
     rows: list[Row] = []
-    tests: list[tuple[str, Paired]] = []
+    tests: list[tuple[str, PairedTest]] = []
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
     counts: set[int] = set()
     shown = metric_columns(setting)
@@ -295,8 +300,7 @@ def combined_table(frame: pd.DataFrame) -> Table:
             means.append(cells)
             tests += [(name, test)] if test else []
     about = (orders.benchmark, orders.order)
-    lines = zip(orders.labels, *means, strict=True)
-    rows = [Row((Cell(label), *cells), label=label, about=about) for label, *cells in lines]
+    rows = method_rows(orders.labels, means, about)
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}." for setting in settings]
     if len(orders.comparisons) > 1:
         notes.append(f"Means over {len(orders.comparisons)} orders of the tasks.")
@@ -311,7 +315,7 @@ def combined_table(frame: pd.DataFrame) -> Table:
     )
 
 
-def order_means(orders: Orders, setting: Setting, metric: Metric) -> tuple[list[Cell], Paired | None]:
+def order_means(orders: Orders, setting: Setting, metric: Metric) -> tuple[list[Cell], PairedTest | None]:
     """A metric of each method, the mean over the orders, the best marked and tested; of a single order with its spread.
 
     A method that lacks an order has no mean: it would be that of other tasks than the others'.
@@ -344,7 +348,7 @@ def _where(comparisons: Sequence[Comparison]) -> tuple[str, list[Column]]:
     return ", ".join([*texts, *filter(None, [steps])]), columns
 
 
-def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> tuple[list[Cell], Paired | None]:
+def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> tuple[list[Cell], PairedTest | None]:
     """One metric of each method, the best marked and tested against the runner-up."""
     mine = [found[found["label"] == label] for label in names]
     cells = [mean_cell(rows[metric.key]) for rows in mine]
@@ -359,7 +363,7 @@ def _sample(found: pd.DataFrame, metric: Metric) -> dict[Key, float]:
 
 def rank(
     cells: Sequence[Cell], labels: Sequence[str], samples: Sequence[Mapping[Key, float]], better: Direction
-) -> tuple[list[Cell], Paired | None]:
+) -> tuple[list[Cell], PairedTest | None]:
     """Mark the best and the runner-up of a column, and test one against the other.
 
     Args:
@@ -415,10 +419,7 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
             *(Column(comparison.order, metric.better) for comparison in orders.comparisons),
             Column("Mean", metric.better),
         ),
-        rows=tuple(
-            Row((Cell(label), *cells), label=label, about=(orders.benchmark, ""))
-            for label, *cells in zip(names, *columns, means, strict=True)
-        ),
+        rows=tuple(method_rows(names, [*columns, means], (orders.benchmark, ""))),
         notes=(*notes, *describe_tests(tests)),
     )
 

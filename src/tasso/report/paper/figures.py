@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -18,15 +17,6 @@ from tasso.report.templates import slug
 FOLDER = "figures"
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A figure that belongs to a plan; the files are `name` with .png, .pdf and .svg in the folder of figures."""
-
-    plan: str
-    name: str
-    caption: str
-
-
 def shown_runs(evaluation: Evaluation, plans: Sequence[Plan] = tuple(PLANS.values())) -> pd.DataFrame:
     """The runs that a page draws, labelled as rows of tables: those of the first of these plans that has any."""
     measured = [plan for plan in plans if len(evaluation.runs(plan.name))]
@@ -38,11 +28,13 @@ def first_order(frame: pd.DataFrame) -> pd.DataFrame:
     return compare(frame)[0].frame if len(frame) else frame
 
 
-def draw_figures(plans: Sequence[Plan], evaluation: Evaluation, out: Path) -> list[Drawn]:
-    """Draw what these plans show into `figures`; a figure that belongs to two plans is drawn once."""
-    planned = [(plan.name, figure) for plan in plans for figure in _figures(plan, evaluation)]
-    save_figures(list({figure.name: figure for _, figure in planned}.values()), out / FOLDER)
-    return [Drawn(plan, figure.name, figure.caption) for plan, figure in planned]
+def draw_figures(plans: Sequence[Plan], evaluation: Evaluation, out: Path) -> dict[str, list[Figure]]:
+    """Draw what these plans show into `figures`, and return it by plan; what belongs to two plans is drawn once."""
+    by_plan = {plan.name: list(_figures(plan, evaluation)) for plan in plans}
+    save_figures(
+        list({figure.name: figure for several in by_plan.values() for figure in several}.values()), out / FOLDER
+    )
+    return by_plan
 
 
 def _figures(plan: Plan, evaluation: Evaluation) -> Iterator[Figure]:

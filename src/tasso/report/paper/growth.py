@@ -31,6 +31,7 @@ from tasso.report.tables import (
     Table,
     count_of,
     mean_cell,
+    method_rows,
     or_none,
     rank,
     seed_notes,
@@ -90,7 +91,7 @@ def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     replays = evaluation.replays([plan])
     columns = [_column(found, names, metric, replays) for metric in MEASURES]
     rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
-    rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
+    rows += method_rows(names, columns)
     notes = [
         f"{'. '.join(f'{metric.name}: {metric.meaning}' for metric in MEASURES)}. In percent.",
         *seed_notes(found.groupby("label").size()),
@@ -126,7 +127,7 @@ def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     columns = [_column(found, names, AVERAGE, replays) for found in by_plan.values()]
     columns.append([Cell(or_none(ranks.get(name)), digits=1) for name in names])
     rows = [Row((Cell(ZERO_SHOT), *(Cell(fmean(_zero_shot(frame))) for frame in frames.values()), Cell(None)))]
-    rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
+    rows += method_rows(names, columns)
     heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
     notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent."]
     notes += seed_notes(count for found in by_plan.values() for count in found.groupby("label").size())

@@ -12,12 +12,13 @@ import pandas as pd
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.files import write_text
 from tasso.report.conclusion import conclude
+from tasso.report.figures import Figure
 from tasso.report.folder import write_tables
 from tasso.report.formats import to_markdown
 from tasso.report.page import Gallery, write_page
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation
-from tasso.report.paper.figures import FOLDER, Drawn, draw_figures, first_order, shown_runs
+from tasso.report.paper.figures import FOLDER, draw_figures, first_order, shown_runs
 from tasso.report.paper.page import TESTED_PLANS, contradictions, tables_section, tested, untested, verdict_section
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables, tables_of
@@ -80,7 +81,7 @@ def write_evaluation(
         matrices_of=set(closely["run"]),
         distances_of=set(compared["run"]),
     )
-    drawn = draw_figures(plans, evaluation, out) if figures else []
+    drawn = draw_figures(plans, evaluation, out) if figures else {}
     write_text(out / "index.md", _index(title, plans, intro, tables, found, drawn))
     return found
 
@@ -167,7 +168,7 @@ def _index(
     intro: Sequence[str],
     tables: Mapping[str, Tables],
     found: Sequence[Verdict],
-    figures: Sequence[Drawn],
+    figures: Mapping[str, Sequence[Figure]],
 ) -> str:
     lines = [f"# {title}", ""]
     whole = "[The same as one page](index.html), with filters and values under the pointer."
@@ -181,15 +182,10 @@ def _index(
         lines += [f"In the paper: {shown}." if shown else "The paper leaves this open.", ""]
         for name, table in tables[plan.name].items():
             lines += [to_markdown(table), f"[CSV](tables/{name}.csv) · [LaTeX](tables/{name}.tex)", ""]
-        for figure in figures:
-            if figure.plan == plan.name:
-                file = f"{FOLDER}/{figure.name}"
-                lines += [
-                    f"![{figure.name}]({file}.png)",
-                    "",
-                    f"{figure.caption} [PDF]({file}.pdf) · [SVG]({file}.svg)",
-                    "",
-                ]
+        for figure in figures.get(plan.name, ()):
+            file = f"{FOLDER}/{figure.name}"
+            lines += [f"![{figure.name}]({file}.png)", ""]
+            lines += [f"{figure.caption} [PDF]({file}.pdf) · [SVG]({file}.svg)", ""]
     if any(plan.shows for plan in plans):
         lines += ["## Where the paper contradicts itself", "", *(f"- {sentence}" for sentence in contradictions())]
     return "\n".join(lines) + "\n"

@@ -14,12 +14,11 @@ import pandas as pd
 
 from tasso.data.benchmarks import BENCHMARKS
 from tasso.data.sequences import rotation
-from tasso.experiments.plans import SND, TASSO, Plan
+from tasso.experiments.plans import DISTANCES, SND, TASSO, Plan
 from tasso.report.frame import SETTINGS, Setting, costs
 from tasso.report.paper.evaluation import LEVELS, Evaluation
 from tasso.report.paper.published import (
     CORE,
-    DISTANCES,
     PublishedRow,
     PublishedTable,
     printed_row,
@@ -43,6 +42,7 @@ from tasso.report.tables import (
     fixed,
     matrix_table,
     mean_cell,
+    method_rows,
     or_none,
     seed_notes,
 )
@@ -84,7 +84,7 @@ def main_tables(plan: Plan, evaluation: Evaluation) -> Tables:
         for setting in SETTINGS
         for metric in CORE_METRICS
     }
-    return tables | {f"paper-main-{setting}": as_printed(published().table(f"main-{setting}")) for setting in SETTINGS}
+    return tables | {f"paper-main-{setting}": as_printed(published().tables[f"main-{setting}"]) for setting in SETTINGS}
 
 
 def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Metric) -> Table:
@@ -123,10 +123,9 @@ def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Me
     return Table(title, (Column("Method", numeric=False), *columns), tuple(rows), tuple(notes))
 
 
-def _rows(plan: Plan, evaluation: Evaluation, grid: Sequence[Sequence[Cell]]) -> list[Row]:
+def _rows(plan: Plan, evaluation: Evaluation, grid: Sequence[list[Cell]]) -> list[Row]:
     """The rows of a plan, from columns of cells."""
-    names = [evaluation.name_of(plan, row) for row in plan.rows]
-    return [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *grid, strict=True)]
+    return method_rows([evaluation.name_of(plan, row) for row in plan.rows], grid)
 
 
 def _zero_shot(evaluation: Evaluation, plan: Plan, setting: Setting) -> float:
@@ -204,7 +203,7 @@ def grid_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             cells = _best_marked(list(map(mean_cell, values)), metric.better)
             at = {(row.cells["f⊥"], row.cells["f∥"]): cell for row, cell in zip(plan.rows, cells, strict=True)}
             columns = [Column("Outside", numeric=False), *(Column(f"inside {name}") for name in names.values())]
-            printed = published().table(f"kd-grid-{metric.key}") if setting == "mtil" else None
+            printed = published().tables[f"kd-grid-{metric.key}"] if setting == "mtil" else None
             columns += [Column(f"{PAPER}: inside {name}", apart=True) for name in names.values()] if printed else []
             rows = [
                 Row((Cell(f"outside {name}"), *(at[sign, inside] for inside in names),
@@ -225,7 +224,7 @@ def seed_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     """Seed by seed, then mean and standard deviation, for each row of the plan."""
     tables: Tables = {}
     for setting in SETTINGS:
-        printed = published().table("seeds") if setting == "mtil" else None
+        printed = published().tables["seeds"] if setting == "mtil" else None
         shown = [(row.label, metric) for row in plan.rows for metric in CORE_METRICS]
         columns = [Column(f"{label}: {metric.name.lower()}", metric.better) for label, metric in shown]
         if printed:
@@ -257,7 +256,7 @@ def seed_tables(plan: Plan, evaluation: Evaluation) -> Tables:
 
 def compute_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     """Training time, speed and memory of the timed runs, and the arithmetic of a step."""
-    printed, arithmetic = published().table("compute"), evaluation.record.arithmetic
+    printed, arithmetic = published().tables["compute"], evaluation.record.arithmetic
     columns = [Column("Row", numeric=False), Column("Training (s)", "down"), Column("Images per second", "up")]
     columns += [Column("Peak memory (GiB)", "down"), Column("TFLOP per step", "down")]
     columns += [Column(f"{PAPER}: {name}", numeric=False, apart=True) for name in printed.columns]
@@ -304,7 +303,7 @@ def matrix_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             title = f"{what}: {SETTING_NAMES[setting]} accuracy on {evaluation.where}"
             name = f"matrix-{setting}-{slug(line.row)}-{line.sequence}-{line.seed}"
             tables[name] = replace(table, title=title)
-        tables[f"paper-matrix-{setting}"] = as_printed(published().table(f"matrix-{setting}"))
+        tables[f"paper-matrix-{setting}"] = as_printed(published().tables[f"matrix-{setting}"])
     return tables
 
 
@@ -321,7 +320,7 @@ def data_set_tables(plan: Plan, evaluation: Evaluation) -> Tables:
         rows.append(Row((Cell(name), *(Cell(size, digits=0) for size in sizes)), starts_block=is_reference))
     note = f"{benchmark.summary[0].upper()}{benchmark.summary[1:]}."
     ours = Table(f"Data sets of {benchmark.name}", columns, tuple(rows), (note,))
-    return {"datasets": ours, "paper-datasets": as_printed(published().table("datasets"))}
+    return {"datasets": ours, "paper-datasets": as_printed(published().tables["datasets"])}
 
 
 def sequence_tables(plan: Plan, evaluation: Evaluation) -> Tables:
@@ -332,7 +331,7 @@ def sequence_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     columns = [Column("Sequence", numeric=False), *(Column(f"Task {number}", numeric=False) for number in numbers)]
     rows = [Row((Cell(f"S{number}"), *(Cell(name) for name in rotation(tasks, number)))) for number in numbers]
     ours = Table(f"Sequences of {benchmark}", tuple(columns), tuple(rows))
-    return {"sequences": ours, "paper-sequences": as_printed(published().table("sequences"))}
+    return {"sequences": ours, "paper-sequences": as_printed(published().tables["sequences"])}
 
 
 # -- class texts and images ------------------------------------------------------------------------------------------
