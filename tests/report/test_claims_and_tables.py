@@ -826,6 +826,8 @@ def test_report_of_nothing(tmp_path: Path) -> None:
     assert "<script>" not in page, "nothing to filter"
     assert "replay" not in page, "GIFT's row is not there, so nothing is said about it"
     assert "<title>The paper&#39;s evaluation on atlas" in page
+    write_evaluation(evaluation, tmp_path / "sizes", [PLANS["datasets"]], figures=False)
+    assert "These tables need no runs." in (tmp_path / "sizes" / "index.html").read_text(encoding="utf-8")
     write_evaluation(evaluation, tmp_path / "more", [*BEYOND.values()], figures=False)
     assert (tmp_path / "more" / "index.md").read_text().startswith("# Beyond the paper: experiments on atlas\n")
 

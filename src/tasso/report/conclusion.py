@@ -60,7 +60,7 @@ def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
     who = ranking[0][0]
     if len(orders.labels) > 1:
         methods = orders.frame["method"].nunique()
-        who = count_of(methods, "method")
+        who = "one method" if methods == 1 else f"{methods} methods"
         who = who if methods == len(orders.labels) else f"{len(orders.labels)} variants of {who}"
     tasks = f"{count_of(len(orders.comparisons[0].tasks), 'task')} of {orders.benchmark}"
     several = f" in {len(orders.comparisons)} orders" if len(orders.comparisons) > 1 else ""

@@ -17,7 +17,7 @@ from tasso.report.paper.rules import (
     Ahead,
     Best,
     Closer,
-    Comparison,
+    RowComparison,
     Rule,
     SmallRange,
     SmallSpread,
@@ -63,9 +63,9 @@ def _compared(
     setting: Setting = "mtil",
     metrics: Sequence[str] = CORE,
     level: Sequence[str] = (),
-) -> list[Comparison]:
+) -> list[RowComparison]:
     """One comparison per metric; in those of `level` it is enough not to be behind."""
-    return [Comparison(plan, setting, metric, first, rivals, words, ahead=metric not in level) for metric in metrics]
+    return [RowComparison(plan, setting, metric, first, rivals, words, ahead=metric not in level) for metric in metrics]
 
 
 def _geodesic(setting: Setting) -> Claim:
@@ -81,8 +81,8 @@ def _geodesic(setting: Setting) -> Claim:
 
 
 def _complementary(setting: Setting) -> Claim:
-    def accuracy(second: str, words: str, less: tuple[str, str] | None = None) -> Comparison:
-        return Comparison("components", setting, "accuracy", GEODESIC, second, words, less=less)
+    def accuracy(second: str, words: str, less: tuple[str, str] | None = None) -> RowComparison:
+        return RowComparison("components", setting, "accuracy", GEODESIC, second, words, less=less)
 
     return Claim(
         f"complementary-{setting}",
@@ -140,7 +140,7 @@ CLAIMS = (
         "optimisation",
         Ahead(
             *(
-                Comparison("optimisation", "mtil", "accuracy", "TASSO", row.label)
+                RowComparison("optimisation", "mtil", "accuracy", "TASSO", row.label)
                 for row in PLANS["optimisation"].rows
                 if not row.ours
             )

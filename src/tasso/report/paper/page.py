@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup
+
 from tasso.experiments.plans import Plan
 from tasso.report.frame import SETTINGS, Setting
 from tasso.report.paper.evaluation import Evaluation
@@ -13,7 +15,7 @@ from tasso.report.paper.tables import PAPER, Tables
 from tasso.report.paper.verdict import CLOSE, FAILS, FEW, HOLDS, UNTESTED, Outcome, Verdict
 from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import Table, count_of
-from tasso.report.templates import Markup, render
+from tasso.report.templates import render
 
 # Symbol, CSS class and words (one, several), in the order in which they are counted.
 OUTCOMES: dict[Outcome, tuple[str, str, tuple[str, str]]] = {
@@ -71,10 +73,8 @@ def _counts(found: Sequence[Verdict]) -> list[str]:
     return [f"{counts[one]} {words[counts[one] != 1]}" for one, (*_, words) in OUTCOMES.items() if counts[one]]
 
 
-def verdict_section(found: Sequence[Verdict], table: Table) -> Section | None:
-    """Theme by theme; each claim opens to the numbers behind it. None where there are no claims."""
-    if not found:
-        return None
+def verdict_section(found: Sequence[Verdict], table: Table) -> Section:
+    """Theme by theme; each claim opens to the numbers behind it. A sentence counts those that are not tested."""
     words = (
         f"{tally(found)} Judged by runs on the benchmark at hand. Leads are in percentage points, positive is better. "
         "Each line opens to the numbers behind it; the guide says how they are judged."

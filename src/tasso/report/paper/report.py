@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,9 +26,6 @@ from tasso.report.paper.verdict import FEWEST_RUNS, Verdict
 from tasso.report.significance import FEWEST, LEVEL
 from tasso.report.tables import Cell, Column, Row, Table, count_of
 
-# What a page says first, from the table of the runs that it draws; "" where they are not enough to say it.
-Lead = Callable[[pd.DataFrame], str]
-
 SHOWS_REPLAY = (
     "GIFT's images come from the code that draws the tasks themselves: it learns earlier tasks again from new "
     "images of them, which no generator could give it. Its row shows replay rather than GIFT, and the verdict leaves "
@@ -43,7 +40,7 @@ def write_evaluation(
     *,
     figures: bool = True,
     gallery: Gallery | None = None,
-    lead: Lead | None = None,
+    sentence: str = "",
 ) -> list[Verdict]:
     """Write the report of these plans to `out` and return the verdicts.
 
@@ -54,10 +51,10 @@ def write_evaluation(
 
     Args:
         gallery: images for the page.
-        lead: what the page says first; without one it is worked out from the runs.
+        sentence: what the page says first; without one it is worked out from the runs.
     """
     tables = {plan.name: tables_of(plan, evaluation) for plan in plans}
-    found = verdicts(evaluation) if any(plan.name in TESTED_PLANS for plan in plans) else []
+    found = verdicts(evaluation) if _tested(plans) else []
     write_tables({name: table for named in tables.values() for name, table in named.items()}, out, ("csv", "tex"))
     title = _title(plans, evaluation)
     if found:
@@ -67,17 +64,15 @@ def write_evaluation(
     shown = shown_runs(evaluation, plans)
     closely, pair = first_order(shown), {TASSO.label, SND.label}
     compared = closely[closely["label"].isin(pair)] if pair <= set(closely["label"]) else closely
+    claims = [verdict_section(found, verdict_table(found))] if found else []
     write_page(
         shown,
         out / "index.html",
         title=title,
         intro="\n\n".join(intro),
         gallery=gallery,
-        sentence=(lead(shown) if lead else "") or conclude(shown[~shown["label"].isin(evaluation.replays(plans))]),
-        sections=[
-            *filter(None, [verdict_section(found, verdict_table(found))]),
-            tables_section(plans, evaluation, tables),
-        ],
+        sentence=sentence or _sentence(plans, evaluation, shown),
+        sections=[*claims, tables_section(plans, evaluation, tables)],
         matrices_of=set(closely["run"]),
         distances_of=set(compared["run"]),
     )
@@ -86,10 +81,22 @@ def write_evaluation(
     return found
 
 
+def _tested(plans: Sequence[Plan]) -> bool:
+    """Does the paper claim something that one of these plans tests?"""
+    return any(plan.name in TESTED_PLANS for plan in plans)
+
+
 def _title(plans: Sequence[Plan], evaluation: Evaluation) -> str:
     if any(plan.shows for plan in plans):
         return f"The paper's evaluation on {evaluation.where}"
     return plans[0].title if len(plans) == 1 else f"Beyond the paper: experiments on {evaluation.where}"
+
+
+def _sentence(plans: Sequence[Plan], evaluation: Evaluation, shown: pd.DataFrame) -> str:
+    """What the runs show; rows that show replay are left out, as in the verdict."""
+    if not any(plan.rows for plan in plans):
+        return "These tables need no runs."
+    return conclude(shown[~shown["label"].isin(evaluation.replays(plans))])
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
@@ -144,6 +151,9 @@ def introduction(plans: Sequence[Plan], evaluation: Evaluation) -> list[str]:
     """What a reader of these plans must know first, paragraph by paragraph."""
     runs = evaluation.of([plan.name for plan in plans]).run_table
     lines = [f"{count_of(len(runs), 'finished run')} on {evaluation.where}. Paper: {published().paper}."]
+    every = evaluation.frame["run"].nunique()
+    if every > len(runs) and _tested(plans):
+        lines[0] += f" The verdict is from all {every} runs that were found."
     if any(plan.shows for plan in plans):
         lines[0] += (
             f' Numbers are ours unless a column or a title says "{PAPER}": those are printed in the paper, measured '

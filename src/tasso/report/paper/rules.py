@@ -50,7 +50,7 @@ _JUDGED: dict[Outcome, str] = {HOLDS: "ahead", FAILS: "behind", CLOSE: "too clos
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RowComparison:
     """One row of a plan against another.
 
     Attributes:
@@ -110,7 +110,7 @@ class Ahead:
     `resolution`: where nothing is decided, say how small a difference would not be seen.
     """
 
-    def __init__(self, *comparisons: Comparison, resolution: bool = False) -> None:
+    def __init__(self, *comparisons: RowComparison, resolution: bool = False) -> None:
         self.comparisons, self.resolution = comparisons, resolution
 
     def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
