@@ -150,10 +150,10 @@ def verdict_json(found: Sequence[Verdict], evaluation: Evaluation) -> str:
 def introduction(plans: Sequence[Plan], evaluation: Evaluation) -> list[str]:
     """What a reader of these plans must know first, paragraph by paragraph."""
     runs = evaluation.of([plan.name for plan in plans]).run_table
-    lines = [f"{count_of(len(runs), 'finished run')} on {evaluation.where}. Paper: {published().paper}."]
     every = evaluation.frame["run"].nunique()
-    if every > len(runs) and _tested(plans):
-        lines[0] += f" The verdict is from all {every} runs that were found."
+    verdict = f"; the verdict is from all {every} that were found" if every > len(runs) and _tested(plans) else ""
+    found = f"{count_of(len(runs), 'finished run')} on {evaluation.where}{verdict}"
+    lines = [f"{found}. Paper: {published().paper}."]
     if any(plan.shows for plan in plans):
         lines[0] += (
             f' Numbers are ours unless a column or a title says "{PAPER}": those are printed in the paper, measured '
