@@ -160,7 +160,7 @@ def leads() -> str:
     evaluation = read_evaluation(study_file("main-validated"))
     lines, p_values = [], []
     for row in PLANS["main"].rows:
-        line = [evaluation.name_of("main", row.label)]
+        line = [evaluation.name_of(PLANS["main"], row)]
         for setting in SETTINGS:
             ours = evaluation.values("both-towers", BOTH_TOWERS.label, setting, "accuracy").to_dict()
             other = evaluation.values("main", row.label, setting, "accuracy").to_dict()

@@ -142,7 +142,7 @@ def test_full_demo_runs_every_method(tmp_path: Path) -> None:
     for words in (
         "shows replay rather than GIFT",
         "## Verdict",
-        "not tested on this benchmark",
+        "Not tested on this benchmark: ",
         "Data sets of atlas",
         "![curves-atlas-limit-tasks-2-test-per-class-1-s1-mtil]",
     ):

@@ -19,7 +19,7 @@ from tasso.experiments.sweep.choose import Choice, Tried, choices, for_choice, r
 from tasso.experiments.sweep.jobs import full_identity
 from tasso.methods.defaults import NANO_RATES
 from tasso.report.choice import choice_table, tried_runs
-from tasso.report.formats import to_text
+from tasso.report.formats import to_markdown
 from tasso.training.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_the_best_mean_over_seeds_decides(jobs: list[Job], tmp_path: Path) -> No
     file = tmp_path / "chosen.json"
     write_chosen(chosen, file)
     assert read_rates(file) == {"tasso": {"lr": 1e-4, "method.rank": 12}, "snd": {"lr": 1e-3}}
-    text = to_text(choice_table(chosen, "mtil"))
+    text = to_markdown(choice_table(chosen, "mtil"))
     assert "lr at the end of the values tried" in text
     assert "Accuracy in percent on validation images" in text
     by_mcil = choices(jobs, GRID.overrides, tmp_path, "mcil")
@@ -87,7 +87,7 @@ def test_a_combination_with_a_failed_run_is_not_chosen(jobs: list[Job], tmp_path
     assert tasso.best.options["lr"] == 1e-4
     assert "lr" not in tasso.at_end, "a larger one was tried"
     assert snd.best is None
-    assert "2 of 6 combinations not finished" in to_text(choice_table([tasso, snd], "mtil"))
+    assert "2 of 6 combinations not finished" in to_markdown(choice_table([tasso, snd], "mtil"))
     table = tried_runs(jobs, list(GRID.overrides), tmp_path)
     assert set(table["method"]) == {"tasso"}
     assert list(zip(table["lr"], table["seed"], table["mtil_accuracy"], strict=True))[-2:] == [

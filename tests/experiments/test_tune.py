@@ -19,7 +19,7 @@ from tasso.experiments.sweep import tune
 from tasso.experiments.sweep.choose import Choice, Tried
 from tasso.experiments.sweep.tune import first_tasks, widened
 from tasso.report.choice import tried_table
-from tasso.report.formats import to_text
+from tasso.report.formats import to_markdown
 from tasso.training.run_folder import RunFolder
 
 LADDER = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3]
@@ -34,11 +34,9 @@ def test_rates_are_added_while_the_best_is_at_an_end() -> None:
 
 def test_the_table_shows_every_rate() -> None:
     tried = [Tried({"lr": lr}, [accuracy]) for lr, accuracy in ((1e-5, 40.0), (1e-4, 50.0), (1e-3, None))]
-    text = to_text(tried_table(Choice("tasso", tried), "mean"))
-    rows = [line.split() for line in text.splitlines()]
-    assert ["1e-05", "40.00"] in rows
-    assert ["0.0001", "50.00", "chosen"] in rows
-    assert ["0.001", "–", "not", "finished"] in rows
+    text = to_markdown(tried_table(Choice("tasso", tried), "mean"))
+    for row in ("| 1e-05 | 40.00 |  |", "| 0.0001 | 50.00 | chosen |", "| 0.001 | – | not finished |"):
+        assert row in text
 
 
 @pytest.mark.parametrize(

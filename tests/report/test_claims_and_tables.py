@@ -22,17 +22,17 @@ from markupsafe import escape
 from runs_on_disk import alignment
 from tasso.data import BENCHMARKS
 from tasso.data.sequences import order
-from tasso.errors import DataError, RunError
+from tasso.errors import RunError
 from tasso.evaluation.metrics import metrics
-from tasso.experiments.plans import BEYOND, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
+from tasso.experiments.plans import BEYOND, DISTANCES, PAPER_SEEDS, PLANS, Plan, PlanRow, Setup
 from tasso.experiments.record import Arithmetic, Record, make_record, read_record, write_record
-from tasso.report import ReportError, to_csv, to_latex, to_markdown, to_text
+from tasso.report import ReportError, to_csv, to_latex, to_markdown
 from tasso.report.frame import COLUMNS, SETTINGS, Setting
 from tasso.report.paper.claims import CLAIMS, verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
 from tasso.report.paper.page import THEMES
-from tasso.report.paper.published import CORE, DISTANCES, PublishedTable, printed_row, published
-from tasso.report.paper.report import write_evaluation
+from tasso.report.paper.published import CORE, PublishedTable, printed_row, published
+from tasso.report.paper.report import introduction, write_evaluation
 from tasso.report.paper.tables import PAPER, tables_of
 from tasso.report.paper.verdict import Paired, judge, judge_wins, pair
 from tasso.report.results import read_run
@@ -52,7 +52,7 @@ def test_means_of_the_main_tables() -> None:
     """All 45 printed means but one, which is 3.00 where the printed sequences give 3.00625."""
     wrong = {}
     for setting in SETTINGS:
-        table = published().table(f"main-{setting}")
+        table = published().tables[f"main-{setting}"]
         assert table.columns == (*(f"S{k}" for k in range(1, 9)), "Mean")
         for row in table.rows:
             mean = sum(map(Decimal, row.values[:8])) / 8
@@ -65,7 +65,7 @@ def test_means_of_the_main_tables() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_s1_is_what_the_printed_matrix_gives(setting: Setting) -> None:
-    matrix, main = published().table(f"matrix-{setting}"), published().table(f"main-{setting}")
+    matrix, main = published().tables[f"matrix-{setting}"], published().tables[f"main-{setting}"]
     assert [row.key for row in matrix.rows] == ["zero-shot", *matrix.columns]
     rows = [[float(value) for value in row.values] for row in matrix.rows]
     found = metrics(rows[0], rows[1:])
@@ -78,12 +78,12 @@ def test_s1_is_what_the_printed_matrix_gives(setting: Setting) -> None:
 
 def test_rows_that_stand_in_several_tables_agree() -> None:
     by_setting: dict[Setting, list[PublishedTable]] = {"mtil": [], "mcil": []}
-    for table in published().tables:
+    for table in published().tables.values():
         if table.setting and table.columns == CORE:
             by_setting[table.setting].append(table)
     assert [len(tables) for tables in by_setting.values()] == [7, 4]
     for setting, tables in by_setting.items():
-        main = published().table(f"main-{setting}")
+        main = published().tables[f"main-{setting}"]
         expected = tuple(main.text("tasso", "S1", metric) for metric in CORE)
         repeated = [row.values for table in tables for row in table.rows if row.key in ("tasso", "1102")]
         assert len(repeated) == {"mtil": 6, "mcil": 4}[setting]
@@ -91,17 +91,17 @@ def test_rows_that_stand_in_several_tables_agree() -> None:
 
 
 def test_grid_repeats_the_component_table() -> None:
-    components = published().table("components-mtil")
+    components = published().tables["components-mtil"]
     corners = {("none", "none"): "sub", ("l2", "l2"): "sub-l2", ("geodesic", "geodesic"): "tasso"}
     for metric in CORE:
-        grid = published().table(f"kd-grid-{metric}")
+        grid = published().tables[f"kd-grid-{metric}"]
         assert grid.metric == metric
         for (perpendicular, parallel), key in corners.items():
             assert grid.text(perpendicular, parallel) == components.text(key, metric)
 
 
 def test_printed_bold_is_the_best() -> None:
-    tables = [published().table(f"{kind}-{setting}") for kind in ("main", "components") for setting in SETTINGS]
+    tables = [published().tables[f"{kind}-{setting}"] for kind in ("main", "components") for setting in SETTINGS]
     for table in tables:
         blocks = (
             [(table.rows, [max, min, min])]
@@ -118,7 +118,7 @@ def test_printed_bold_is_the_best() -> None:
 
 
 def test_seeds_have_the_printed_mean_and_population_std() -> None:
-    table = published().table("seeds")
+    table = published().tables["seeds"]
     seeds = [row for row in table.rows if row.key.isdigit()]
     assert len(seeds) == 7
     for index, metric in enumerate(CORE):
@@ -130,7 +130,7 @@ def test_seeds_have_the_printed_mean_and_population_std() -> None:
 
 
 def test_sizes_and_orders_are_those_of_the_benchmark() -> None:
-    datasets, sequences = published().table("datasets"), published().table("sequences")
+    datasets, sequences = published().tables["datasets"], published().tables["sequences"]
     tasks = BENCHMARKS["mtil"].tasks
     assert tuple(row.key for row in datasets.rows) == (*tasks, "imagenet")
     assert sum(datasets.number_of(task, "Classes") or 0 for task in tasks) == 694
@@ -142,10 +142,10 @@ def test_sizes_and_orders_are_those_of_the_benchmark() -> None:
 
 def test_where_the_text_contradicts_the_tables() -> None:
     """Each with both values; a new one must be added by hand, none goes unsaid."""
-    main, components = published().table("main-mtil"), published().table("components-mcil")
+    main, components = published().tables["main-mtil"], published().tables["components-mcil"]
     lowest = min(main.find("tasso", "zero_shot_degradation").values[:8], key=float)  # type: ignore[union-attr]
     saved = Decimal(components.text("l2", "forgetting") or 0) - Decimal(components.text("geo", "forgetting") or 0)
-    sizes = published().table("datasets")
+    sizes = published().tables["datasets"]
     steps = sum(min(1000, 10 * (int(sizes.number_of(task, "Train") or 0) // 32)) for task in BENCHMARKS["mtil"].tasks)
     shown = {"zscl-mean": "3.01", "degradation-range": lowest, "mcil-geodesic-forgetting": str(saved)}
     shown["iterations"] = str(steps)
@@ -156,13 +156,13 @@ def test_where_the_text_contradicts_the_tables() -> None:
 
 
 def test_values_are_kept_as_printed() -> None:
-    assert published().table("main-mtil").text("finetune", "S2", "forgetting") == "10.60"
-    assert published().table("compute").text("snd", "Wall-clock time") == "1h 50m 12s"
-    assert published().table("datasets").text("imagenet", "Train") == "100,000*"
-    assert published().table("main-mcil").find("moe-adapters") is None, "the paper has no such row in MCIL"
-    assert {row.key for row in published().table("rank-mtil").rows if row.bold_name} == {"tasso"}
-    with pytest.raises(DataError, match="table-99: not a table of the paper"):
-        published().table("table-99")
+    assert published().tables["main-mtil"].text("finetune", "S2", "forgetting") == "10.60"
+    assert published().tables["compute"].text("snd", "Wall-clock time") == "1h 50m 12s"
+    assert published().tables["datasets"].text("imagenet", "Train") == "100,000*"
+    assert published().tables["main-mcil"].find("moe-adapters") is None, "the paper has no such row in MCIL"
+    assert {row.key for row in published().tables["rank-mtil"].rows if row.bold_name} == {"tasso"}
+    for table in published().tables.values():
+        assert {len(row.values) for row in table.rows} == {len(table.columns)}, table.key
 
 
 # -- paired comparisons ------------------------------------------------------------------------------------------
@@ -248,13 +248,13 @@ def printed_value(plan: Plan, row: PlanRow, sequence: str, seed: int, setting: S
     """What the paper prints for a run; its MTIL number where it has none for MCIL."""
     paper = published()
     if plan.name == "main":
-        return paper.table(f"main-{setting}").number_of(row.printed, sequence, metric)
+        return paper.tables[f"main-{setting}"].number_of(row.printed, sequence, metric)
     if plan.name == "distances":
-        return paper.table(f"kd-grid-{metric}").number_of(*(DISTANCES[row.cells[part]] for part in ("f⊥", "f∥")))
+        return paper.tables[f"kd-grid-{metric}"].number_of(*(DISTANCES[row.cells[part]] for part in ("f⊥", "f∥")))
     if plan.name == "seeds" and row.method == "tasso":
-        return paper.table("seeds").number_of(str(seed), metric)
+        return paper.tables["seeds"].number_of(str(seed), metric)
     if row.method == "snd":
-        return paper.table("main-mtil").number_of("snd", "S1", metric)
+        return paper.tables["main-mtil"].number_of("snd", "S1", metric)
     found = printed_row(plan.name, row, setting) or printed_row(plan.name, row, "mtil")
     return None if found is None else float(found.values[CORE.index(metric)])
 
@@ -643,23 +643,25 @@ def test_spread_is_over_seeds_not_sequences() -> None:
 
 def test_golden_ablation(measured: Callable[..., Evaluation]) -> None:
     tables = tables_of(PLANS["components"], measured(lacking_one, SHORT))
-    assert to_text(tables["components-mcil"]) == dedent("""\
-        Components: distillation distance, with and without subspace learning: MCIL on mtil-mini, nano
+    assert to_markdown(tables["components-mcil"]) == dedent("""\
+        **Components: distillation distance, with and without subspace learning: MCIL on mtil-mini, nano**
 
-        Row                    Runs     Accuracy ↑  Forgetting ↓  Zero-shot degradation ↓  paper, its own data: accuracy ↑  paper, its own data: forgetting ↓  paper, its own data: zero-shot degradation ↓
-        ---------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------
-        no KD, no subspace        2   40.25 ± 0.35   9.25 ± 0.35              5.25 ± 0.35                            75.70                               9.99                                         13.73
-        L2, no subspace           2   41.25 ± 0.35   8.75 ± 0.35              4.75 ± 0.35                            83.27                               1.85                                          1.72
-        geodesic, no subspace     2   42.25 ± 0.35   8.25 ± 0.35              4.25 ± 0.35                            83.83                              1.05*                                         0.39*
-        no KD, subspace           2   43.25 ± 0.35   7.75 ± 0.35              3.75 ± 0.35                            74.33                              13.73                                         19.60
-        L2, subspace              1          44.00          7.00                     3.00                            83.83                               2.77                                          2.79
-        geodesic, subspace        2  45.25 ± 0.35*  6.75 ± 0.35*             2.75 ± 0.35*                           85.00*                              1.05*                                          0.47
+        | Row | Runs | Accuracy ↑ | Forgetting ↓ | Zero-shot degradation ↓ | paper, its own data: accuracy ↑ | paper, its own data: forgetting ↓ | paper, its own data: zero-shot degradation ↓ |
+        |:---|---:|---:|---:|---:|---:|---:|---:|
+        | no KD, no subspace | 2 | 40.25 ± 0.35 | 9.25 ± 0.35 | 5.25 ± 0.35 | 75.70 | 9.99 | 13.73 |
+        | L2, no subspace | 2 | 41.25 ± 0.35 | 8.75 ± 0.35 | 4.75 ± 0.35 | 83.27 | 1.85 | 1.72 |
+        | geodesic, no subspace | 2 | 42.25 ± 0.35 | 8.25 ± 0.35 | 4.25 ± 0.35 | 83.83 | **1.05** | **0.39** |
+        | no KD, subspace | 2 | 43.25 ± 0.35 | 7.75 ± 0.35 | 3.75 ± 0.35 | 74.33 | 13.73 | 19.60 |
+        | L2, subspace | 1 | 44.00 | 7.00 | 3.00 | 83.83 | 2.77 | 2.79 |
+        | geodesic, subspace | 2 | **45.25** ± 0.35 | **6.75** ± 0.35 | **2.75** ± 0.35 | **85.00** | **1.05** | 0.47 |
 
         MCIL, S1. In percent.
+
         Mean ± sample standard deviation (n - 1) over 1 or 2 seeds.
-        Columns headed \"paper, its own data\" are printed in Table 5 (tab:abl_main): another model and other data than ours. Marks are set in ours and in theirs apart.
+
+        Columns headed \"paper, its own data\" are printed in Table 5 (tab:abl\\_main): another model and other data than ours. Marks are set in ours and in theirs apart.
+
         1 of 12 runs missing; a dash stands for what is not there yet.
-        * best of the column.
         """)  # noqa: E501
 
 
@@ -708,7 +710,7 @@ def test_data_sets_and_sequences(benchmark: str) -> None:
     rows = tables_of(PLANS["datasets"], evaluation)["datasets"].rows
     assert len(rows) == 9
     if benchmark == "mtil":
-        sizes = published().table("datasets")
+        sizes = published().tables["datasets"]
         printed = [[float(value.replace(",", "")) for value in row.values] for row in sizes.rows[:8]]
         assert [[cell.value for cell in row.cells[1:]] for row in rows[:8]] == printed
     if benchmark == "atlas":
@@ -815,12 +817,17 @@ def test_report_of_nothing(tmp_path: Path) -> None:
     evaluation = read_evaluation(tmp_path, make_record(drawn))
     found = write_evaluation(evaluation, tmp_path / "out", [PLANS["components"]])
     assert {verdict.outcome for verdict in found} == {"not tested on this benchmark"}
-    assert "6 of 6 runs missing" in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
+    index = (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
+    assert "6 of 6 runs missing" in index
+    said = "Not tested on this benchmark: 24 claims of the paper and 4 open questions. All runs of the plans main, "
+    assert index.count("ot tested on this benchmark") == index.count(said) == 1, "one sentence, no rows"
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "6 of 6 runs missing" in page
     assert "<script>" not in page, "nothing to filter"
     assert "replay" not in page, "GIFT's row is not there, so nothing is said about it"
     assert "<title>The paper&#39;s evaluation on atlas" in page
+    write_evaluation(evaluation, tmp_path / "sizes", [PLANS["datasets"]], figures=False)
+    assert "These tables need no runs." in (tmp_path / "sizes" / "index.html").read_text(encoding="utf-8")
     write_evaluation(evaluation, tmp_path / "more", [*BEYOND.values()], figures=False)
     assert (tmp_path / "more" / "index.md").read_text().startswith("# Beyond the paper: experiments on atlas\n")
 
@@ -856,7 +863,7 @@ def test_one_sequence_stands_beside_the_same_of_the_paper(measured: Callable[...
     table = tables_of(PLANS["main"], evaluation)["main-mtil-accuracy"]
     assert [column.name for column in table.columns] == ["Method", "S2", "paper, its own data: S2"]
     assert {len(row.cells) for row in table.rows} == {3}
-    printed = published().table("main-mtil").number_of("tasso", "S2", "accuracy")
+    printed = published().tables["main-mtil"].number_of("tasso", "S2", "accuracy")
     assert [cell.value for cell in table.rows[-1].cells[1:]] == [47.25, printed]
     own = measured(lacking_one, dataclasses.replace(SHORT, sequences=("pets",)))
     table = tables_of(PLANS["main"], own)["main-mtil-accuracy"]
@@ -873,7 +880,30 @@ def test_stand_ins_are_told(measured: Callable[..., Evaluation]) -> None:
     names = [row.cells[0].text for row in table.rows]
     assert "GIFT, retrieved images" in names
     assert "TASSO" in names
-    assert evaluation.stand_ins() == ["GIFT, retrieved images"]
+    assert "Stand-ins for what a method's authors use: GIFT, retrieved images." in introduction(
+        [PLANS["main"]], evaluation
+    )
+
+
+@pytest.mark.slow
+def test_a_page_beyond_the_paper_is_about_its_own_runs(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
+    """No claims of the paper, no stand-ins where rows have options of their own, no rates of methods it lacks."""
+    plan, rates = BEYOND["both-parts"], {"tasso": {"lr": 1e-4}, "gift": {"lr": 1e-3}}
+    setup = dataclasses.replace(MINI, by_method=rates, main_seeds=(1,), sequences=("S1",))
+    evaluation = measured(flat(both_parts_accuracy=lambda row, seed: 20.0 + len(row)), setup, [plan])
+    labels = {"tasso-both": "TASSO, both towers (gamma 0.0)"}
+    evaluation = with_frame(evaluation, label=lambda frame: frame["method"].map(labels).fillna(frame["label"]))
+    assert write_evaluation(evaluation, tmp_path, [plan], figures=False) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "index.md", "tables"}
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    assert index.startswith(f"# {plan.title}\n\n14 finished runs on mtil-mini")
+    assert "Learning rates: tasso 0.0001.\n" in index
+    assert not re.search("Verdict|claim|Stand-in|contradicts", index)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "14 variants of 4 methods learned 8 tasks of mtil-mini one after the other" in page
+    assert "&#34;fine-tuning of both encoders, anchors&#34; is the most accurate at the end, 57.0 % MTIL" in page
+    assert page.count('data-toggle="method-') == len(plan.rows), "each row of the plan"
+    assert not re.search("claims|contradicts", page.partition("<body>")[2])
 
 
 # -- class texts and images ------------------------------------------------------------------------------------
@@ -926,6 +956,8 @@ def test_texts_need_all_data_sets(measured: Callable[..., Evaluation]) -> None:
     untested = "not tested on this benchmark (the runs of the plan alignment lack what the claim is about)"
     assert not outcomes(evaluation)["alignment"].startswith("not tested")
     frame = evaluation.frame
+    alone = Evaluation(evaluation.record, frame[frame["method"] == "tasso"])
+    assert outcomes(alone)["alignment"] == "not tested on this benchmark (1 of 2 runs of the plan alignment missing)"
     without = frame[~frame["metric"].str.startswith("distance_")]
     assert outcomes(Evaluation(evaluation.record, without))["alignment"] == untested
     short = frame["order"].iloc[0][:7]

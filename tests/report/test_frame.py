@@ -12,7 +12,7 @@ import pytest
 from run_results import TASKS, results
 from runs_on_disk import alignment
 from tasso.report import report_tables, write_page
-from tasso.report.formats import to_latex, to_markdown, to_text
+from tasso.report.formats import to_latex, to_markdown
 from tasso.report.frame import SEEN_METRICS, accuracies, compare, costs, distances, metrics, run_table, several_orders
 from tasso.report.reader import ReportError
 from tasso.report.results import read_runs
@@ -119,7 +119,7 @@ def test_titles_say_how_runs_were_cut_short(tmp_path: Path) -> None:
     write(tmp_path / "cut", cut)
     title = "atlas (limit tasks 3, test per class 6), nano, order S1, 300 steps per task"
     table = summary_table(read_runs(tmp_path), "mtil")
-    assert all(f"MTIL on {title}" in write_as(table) for write_as in (to_markdown, to_latex, to_text))
+    assert all(f"MTIL on {title}" in write_as(table) for write_as in (to_markdown, to_latex))
     page = write_page(read_runs(tmp_path), tmp_path / "page.html", title="t", intro="").read_text()
     assert f"Runs on {title}." in page[: page.index("</header>")]
 
@@ -174,7 +174,7 @@ def test_runs_of_different_splits_are_never_compared(tmp_path: Path) -> None:
     steps = "300 steps per task"
     assert titles == [f"MTIL on atlas (validation images), nano, order S1, {steps}", f"MTIL on atlas, nano, {steps}"]
     assert "validation images" in matrix_table(val.frame, "mtil").title
-    assert "atlas (validation images)" in to_text(summary_table(frame, "mtil"))
+    assert "atlas (validation images)" in to_markdown(summary_table(frame, "mtil"))
     with pytest.raises(ReportError, match="one benchmark, model and set of tasks"):
         combined_table(pd.concat([val.frame, test.frame]))
 

@@ -25,7 +25,6 @@ from tasso.report.paper.evaluation import Evaluation, read_evaluation
 from tasso.report.paper.growth import (
     MEASURES,
     REPLAY,
-    finished_runs,
     growth_figure,
     growth_tables,
     mean_ranks,
@@ -87,13 +86,13 @@ def evaluation(runs: Path) -> Evaluation:
 
 
 def test_measures_are_the_metrics_where_every_step_was_evaluated(evaluation: Evaluation) -> None:
-    frame = finished_runs(GROWTH["atlas-classes-8"], evaluation)
+    frame = evaluation.labelled(GROWTH["atlas-classes-8"])
     found, seen, mcil = measures(frame), metrics_of(frame, "seen"), metrics_of(frame, "mcil")
     for metric, expected in zip(MEASURES, (
         seen["incremental_average"], seen["incremental_last"], mcil["forgetting"], mcil["zero_shot_degradation"]
     ), strict=True):  # fmt: skip
         assert found[metric.key].tolist() == pytest.approx(expected[found.index].tolist()), metric.name
-    thinned = measures(finished_runs(GROWTH["atlas-50"], evaluation)).iloc[0]
+    thinned = measures(evaluation.labelled(GROWTH["atlas-50"])).iloc[0]
     shift = 0.11
     assert thinned["last"] == pytest.approx(60 - shift * 24.5)
     kept = [4, 9, 14, 19, 24, 29, 34, 39, 44]  # tasks evaluated when just learned, but for the last

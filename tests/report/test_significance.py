@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from run_results import TASKS, results
 from runs_on_disk import several, write_runs
-from tasso.report import order_table, paired_test, sign_flip_p, summary_table, to_csv, to_latex, to_markdown, to_text
+from tasso.report import order_table, paired_test, sign_flip_p, summary_table, to_csv, to_latex, to_markdown
 from tasso.report.frame import compare, several_orders
 from tasso.report.significance import FEWEST, LEVEL, MOST_EXACT, holm, paired_differences
 
@@ -129,7 +129,6 @@ def test_table_marks_the_best_where_seven_seeds_agree(tmp_path: Path) -> None:
     assert r"$\dagger$ better than" in to_latex(table)
     assert "** ± " in to_markdown(table)
     assert " †" in to_markdown(table)
-    assert "~ runner-up." in to_text(table)
     assert r"\underline{" in to_latex(table)
     assert "<u>" in to_markdown(table)
     row = list(csv.DictReader(io.StringIO(to_csv(table))))[3]

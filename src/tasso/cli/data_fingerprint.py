@@ -34,7 +34,7 @@ def known_fingerprint(benchmark: str, model: str) -> Fingerprint | None:
         return measured_fingerprint(benchmark, model)
     rows = {}
     for setting in ("mtil", "mcil"):
-        table = published().table(f"matrix-{setting}")
+        table = published().tables[f"matrix-{setting}"]
         printed = {column: table.number_of("zero-shot", column) for column in table.columns}
         rows[setting] = {name: value for name, value in printed.items() if value is not None}
     return Fingerprint("the paper", **rows)

@@ -102,9 +102,9 @@ def run_full_demo(out: Path, seed: int, given: Options) -> tuple[Table, str, Pat
     if summary.stopped:
         raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
     evaluation = read_evaluation(out / "runs")
-    write_evaluation(evaluation, out, plans, gallery=gallery(tasks), lead=meaning)
-    runs = shown_runs(evaluation)
+    runs = shown_runs(evaluation, plans)
     sentence = meaning(runs)
+    write_evaluation(evaluation, out, plans, gallery=gallery(tasks), sentence=sentence)
     if not sentence:
         raise RunError("\n".join(summary.lines()))
     return combined_table(runs), sentence, out / "index.html", summary

@@ -1,13 +1,13 @@
 """Reports are views of one table of results, read from run folders or from files of studies.
 
-Nothing here trains. Importing this package does not import torch; it needs pandas. What draws also needs matplotlib and
-jinja2, and is imported when it is first asked for: the tables that a run prints do without.
+Nothing here trains. Importing this package does not import torch; it needs pandas and rich. What draws also needs matplotlib
+and jinja2, and is imported when it is first asked for: the tables that a run prints do without.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tasso.report.formats import print_table, to_csv, to_latex, to_markdown, to_text
+from tasso.report.formats import print_table, to_csv, to_latex, to_markdown
 from tasso.report.frame import (
     METRICS,
     SETTINGS,
@@ -22,7 +22,7 @@ from tasso.report.frame import (
 )
 from tasso.report.reader import ReportError
 from tasso.report.results import read_run, read_runs
-from tasso.report.significance import Paired, paired_test, sign_flip_p
+from tasso.report.significance import PairedTest, paired_test, sign_flip_p
 from tasso.report.study import read_study, write_study
 from tasso.report.tables import (
     Cell,
@@ -59,7 +59,7 @@ __all__ = [
     "Cell",
     "Column",
     "Gallery",
-    "Paired",
+    "PairedTest",
     "ReportError",
     "Row",
     "Setting",
@@ -89,7 +89,6 @@ __all__ = [
     "to_csv",
     "to_latex",
     "to_markdown",
-    "to_text",
     "write_figures",
     "write_page",
     "write_report",

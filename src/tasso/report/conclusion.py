@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pandas as pd
@@ -17,7 +18,7 @@ def conclude(frame: pd.DataFrame) -> str:
     """How many methods learned which tasks, which is the most accurate and which forgets least: among the classes
     learned so far where these were scored, else in MTIL."""
     setting: Setting = SEEN if SEEN in settings_of(frame) else "mtil"
-    names = {label: look.name for label, look in looks(frame).items()}
+    names = {label: _quoted(look.name) for label, look in looks(frame).items()}
     found = [(orders, _rankings(orders, setting, names)) for orders in by_tasks(compare(frame))]
     found = [(orders, rankings) for orders, rankings in found if rankings[0]]
     if not found:
@@ -32,6 +33,11 @@ def conclude(frame: pd.DataFrame) -> str:
     wins = Counter(rankings[0][0][0] for _, rankings in contested).most_common()
     counts = ", ".join(f"{name} in {count}" for name, count in wins)
     return f"Highest final {SETTING_NAMES[setting]} accuracy in {len(contested)} comparisons: {counts}."
+
+
+def _quoted(name: str) -> str:
+    """A name in which a sentence might seem to end, such as that of a plan's row, in quotation marks."""
+    return f'"{name}"' if re.search("[,:]", name) else name
 
 
 def _rankings(orders: Orders, setting: Setting, names: dict[str, str]) -> list[Ranking]:
@@ -51,10 +57,14 @@ def _rankings(orders: Orders, setting: Setting, names: dict[str, str]) -> list[R
 def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
     ranking, forgetting = rankings
     start = fixed(zero_shot_accuracy(orders.frame, setting), 1)
-    methods = count_of(len(orders.labels), "method") if len(orders.labels) > 1 else ranking[0][0]
+    who = ranking[0][0]
+    if len(orders.labels) > 1:
+        methods = orders.frame["method"].nunique()
+        who = "one method" if methods == 1 else f"{methods} methods"
+        who = who if methods == len(orders.labels) else f"{len(orders.labels)} variants of {who}"
     tasks = f"{count_of(len(orders.comparisons[0].tasks), 'task')} of {orders.benchmark}"
     several = f" in {len(orders.comparisons)} orders" if len(orders.comparisons) > 1 else ""
-    what = f"{methods} learned {tasks} one after the other{several}, starting from {orders.model}"
+    what = f"{who} learned {tasks} one after the other{several}, starting from {orders.model}"
     (first, best), name = ranking[0], SETTING_NAMES[setting]
     value = f"{fixed(best, 1)} % {name} accuracy (zero-shot: {start} %)"
     if len(ranking) == 1:
@@ -64,6 +74,6 @@ def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
     ahead = f"level with {ranking[1][0]}" if float(gap) == 0 else f"{gap} points above {ranking[1][0]}"
     least = ""
     if forgetting:
-        who = ", and" if forgetting[0][0] == first else f"; {forgetting[0][0]}"
-        least = f"{who} forgets least, {fixed(forgetting[0][1], 1)} points"
+        other = ", and" if forgetting[0][0] == first else f"; {forgetting[0][0]}"
+        least = f"{other} forgets least, {fixed(forgetting[0][1], 1)} points"
     return f"{what}: {first} is the most accurate at the end, {value}, {ahead}{least}."

@@ -1,18 +1,20 @@
-"""Write a `Table` as Markdown, CSV, LaTeX, plain text or a terminal table."""
+"""Write a `Table` as Markdown, CSV, LaTeX or a terminal table."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-import sys
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import Literal, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from tasso.report.tables import SIGNIFICANT, Cell, Column, Table
 
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
+_GAP = 2  # letters between two columns of the terminal
 _ARROWS = {"up": "↑", "down": "↓", None: ""}
 _LATEX_ARROWS = {"up": r" $\uparrow$", "down": r" $\downarrow$", None: ""}
 
@@ -138,6 +140,10 @@ _LATEX_ESCAPES = {
     "λ": r"$\lambda$",
     "τ": r"$\tau$",
     "…": r"\dots{}",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "⊥": r"$\perp$",
+    "∥": r"$\parallel$",
 } | {character: "\\" + character for character in "&%$#_{}"}
 
 
@@ -146,48 +152,8 @@ def _latex_text(text: str) -> str:
     return "".join(_LATEX_ESCAPES.get(c, c if c <= _LATEX_KNOWS else "?") for c in text)
 
 
-# Signs in the paper's captions and in names of rows.
-_LATEX_ESCAPES |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "⊥": r"$\perp$", "∥": r"$\parallel$"}
-
-
-def to_text(table: Table) -> str:
-    """Aligned plain text: `*` after a best value, `~` after a runner-up, `'` after a just-learned one."""
-    table = table.shown()
-
-    def write(cell: Cell) -> str:
-        return cell.text + ("*" if cell.best else "~" if cell.second else "'" if cell.learned else "")
-
-    grid = [[heading(column) for column in table.columns]]
-    grid += [[write(cell) for cell in row.cells] for row in table.rows]
-    widths = [max(len(line[index]) for line in grid) for index in range(len(table.columns))]
-
-    def line(cells: list[str]) -> str:
-        padded = (
-            cell.rjust(width) if column.numeric else cell.ljust(width)
-            for cell, width, column in zip(cells, widths, table.columns, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    body = [line(grid[0]), rule, *(line(cells) for cells in grid[1:])]
-    marks = []
-    if any(cell.best for row in table.rows for cell in row.cells):
-        marks.append("* best of the column.")
-    if any(cell.second for row in table.rows for cell in row.cells):
-        marks.append("~ runner-up.")
-    if any(cell.learned for row in table.rows for cell in row.cells):
-        marks.append("' learned in this step.")
-    return "\n".join([table.title, "", *body, "", *table.notes, *marks]).rstrip() + "\n"
-
-
 def print_table(table: Table, file: TextIO | None = None) -> None:
-    """Print the table to the terminal, with rich where it is installed and as plain text elsewhere."""
-    try:
-        from rich.console import Console
-        from rich.text import Text
-    except ImportError:
-        print(to_text(table), file=file or sys.stdout, end="")
-        return
+    """Print the table to the terminal."""
     table = table.shown()
     console = Console(file=file)
     whole = [max(map(len, texts)) for texts in _column_texts(table)]
@@ -199,9 +165,6 @@ def print_table(table: Table, file: TextIO | None = None) -> None:
     console.print(_rich_table(table, widths))
     for note in table.notes:
         console.print(Text(note, style="dim"))
-
-
-_GAP = 2
 
 
 def _column_texts(table: Table) -> list[list[str]]:
@@ -216,10 +179,6 @@ def _longest_word(text: str) -> int:
 
 
 def _rich_table(table: Table, widths: list[int]) -> RichTable:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     # Text objects throughout: a name with [brackets] must not be read as rich markup.
     title = Text(table.title)
     out = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))

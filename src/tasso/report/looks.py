@@ -124,8 +124,11 @@ def mix(colour: str, other: str, share: float) -> str:
 
 def parts(label: str) -> tuple[str, str, str]:
     """Method, options and stand-in: `GIFT (images 8), retrieved images`."""
-    found = re.fullmatch(r"([^,(]*[^,(\s])\s*(?:\((.*)\))?(?:, (.*))?", label, re.DOTALL)
-    return (found[1], found[2] or "", found[3] or "") if found else (label, "", "")
+    whole, _, stand_in = label.rpartition(", ")
+    if stand_in not in STAND_INS:
+        whole, stand_in = label, ""
+    found = re.fullmatch(r"([^(]*[^(\s])\s*\((.*)\)", whole, re.DOTALL)
+    return (found[1], found[2], stand_in) if found else (whole, "", stand_in)
 
 
 def short_names(labels: Sequence[str]) -> dict[str, tuple[str, str, str]]:
@@ -146,6 +149,6 @@ def short_names(labels: Sequence[str]) -> dict[str, tuple[str, str, str]]:
 def _forms(label: str) -> list[tuple[str, str]]:
     """Names of a label with what they leave to a footnote, the shortest first."""
     name, options, stand_in = parts(label)
-    words = STAND_INS.get(stand_in, stand_in)
+    words = STAND_INS.get(stand_in, "")
     with_options = f"{name} ({options})" if options else name
     return [(name, "; ".join(filter(None, (options, words)))), (with_options, words), (label, "")]

@@ -6,7 +6,6 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import groupby
 from os import PathLike
@@ -126,25 +125,20 @@ def _resource(name: str) -> str:
     return (files("tasso.report") / name).read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True)
 class Choices:
     """Methods, benchmarks and orders of a page, each with its look or number; `runs` has the numbers of every run."""
 
-    methods: dict[str, Look]
-    benchmarks: dict[str, int]
-    orders: dict[str, int]
-    runs: list[tuple[int, int, int]] = field(default_factory=list)
-
-    @staticmethod
-    def of(comparisons: Sequence[Comparison], methods: dict[str, Look]) -> Choices:
+    def __init__(self, comparisons: Sequence[Comparison], methods: dict[str, Look]) -> None:
         benchmarks = dict.fromkeys(comparison.benchmark for comparison in comparisons)
         orders = sorted({comparison.order for comparison in comparisons})
-        numbered = [{name: number for number, name in enumerate(names)} for names in (benchmarks, orders)]
-        found = Choices(methods, numbered[0], numbered[1])
-        for comparison in comparisons:
-            where = found.benchmarks[comparison.benchmark], found.orders[comparison.order]
-            found.runs.extend((methods[label].number, *where) for label in comparison.runs["label"])
-        return found
+        self.methods = methods
+        self.benchmarks = {name: number for number, name in enumerate(benchmarks)}
+        self.orders = {name: number for number, name in enumerate(orders)}
+        self.runs = [
+            (methods[label].number, self.benchmarks[comparison.benchmark], self.orders[comparison.order])
+            for comparison in comparisons
+            for label in comparison.runs["label"]
+        ]
 
     def method(self, label: str | None) -> str | None:
         """The value of `data-method`; None for what is about no method of the runs."""
@@ -167,7 +161,7 @@ class _Page:
         self.runs = run_table(frame)
         self.comparisons = compare(frame)
         self.looks = looks(frame)
-        self.choices = Choices.of(self.comparisons, self.looks)
+        self.choices = Choices(self.comparisons, self.looks)
         self.by_setting = by_setting(frame)
         self.settings = {setting: SETTING_NAMES[setting] for setting in self.by_setting}
         self.files: dict[str, dict[str, str]] = {}
@@ -248,16 +242,16 @@ class _Page:
     def trade_off(self) -> Section | None:
         legend = (
             "Upwards is more accurate, to the left less is lost: the upper left is best. First panel: what learned "
+            "tasks lost later. Second panel: what tasks lost before they were learned. "
+            "A mark is a method's mean, bars are the standard deviation over its runs."
         )
-        legend += "tasks lost later. Second panel: what tasks lost before they were learned. "
-        legend += "A mark is a method's mean, bars are the standard deviation over its runs."
         return self._section("trade-off", "Accuracy against what is lost", legend, self._panels, short="Trade-off")
 
     def curves(self) -> Section | None:
         legend = (
             "Accuracy in percent after 0, 1, 2 … tasks were learned: the mean over all tasks, then each task. Each "
+            "panel has a scale of its own. The vertical line and the mark show when the task itself was learned."
         )
-        legend += "panel has a scale of its own. The vertical line and the mark show when the task itself was learned."
         if self.runs.duplicated(["benchmark", "split", "model", "sequence", "order", "label"]).any():
             legend += " Lines are means over seeds, bands reach from the lowest to the highest seed."
         return self._section("curves", "Task by task", legend, self._panels)

@@ -20,7 +20,7 @@ Key = tuple[str, int]  # order of the tasks, seed
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedTest:
     """The best method against the runner-up. `p` is None where too few pairs could never reach the level.
 
     `ahead`: is the best one also better on the pairs? Where a method has more runs than the pairs, it need not be.
@@ -105,16 +105,16 @@ def paired_test(
     second_name: str,
     second: Mapping[Key, float],
     better: Literal["up", "down"] = "up",
-) -> Paired:
+) -> PairedTest:
     """Compare two methods on the orders and seeds that both have."""
     _, differences = paired_differences(first, second)
     if len(differences) < FEWEST:
-        return Paired(best, second_name, len(differences), None)
+        return PairedTest(best, second_name, len(differences), None)
     ahead = sum(differences) > 0 if better == "up" else sum(differences) < 0
-    return Paired(best, second_name, len(differences), sign_flip_p(differences), ahead)
+    return PairedTest(best, second_name, len(differences), sign_flip_p(differences), ahead)
 
 
-def describe_tests(tests: Sequence[tuple[str, Paired]]) -> list[str]:
+def describe_tests(tests: Sequence[tuple[str, PairedTest]]) -> list[str]:
     """Notes under a table. Each test comes with the words that say where it belongs, such as its column."""
     notes = []
     done = [(where, test) for where, test in tests if test.p is not None]

@@ -30,7 +30,7 @@ from tasso.report.frame import (
     zero_shot_accuracy,
 )
 from tasso.report.reader import ReportError
-from tasso.report.significance import LEVEL, Key, Paired, describe_tests, paired_test
+from tasso.report.significance import LEVEL, Key, PairedTest, describe_tests, paired_test
 
 SETTING_NAMES: dict[Setting, str] = {"mtil": "MTIL", "mcil": "MCIL", "seen": "Seen"}
 SETTING_MEANINGS: dict[Setting, str] = {
@@ -181,7 +181,21 @@ def mean_cell(values: Iterable[float], digits: int = 2) -> Cell:
     return Cell(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, digits)
 
 
+def seed_notes(counts: Iterable[int]) -> list[str]:
+    """What a table with means over these numbers of seeds says about them."""
+    several = sorted(set(counts))
+    if several == [1]:
+        return ["One seed: differences smaller than the spread over seeds mean nothing."]
+    over = " or ".join(map(str, several))
+    return [f"Mean ± sample standard deviation (n - 1) over {over} seeds."] if several else []
+
+
 CORE_METRICS = METRIC_COLUMNS[:3]
+
+
+def method_rows(names: Iterable[str], columns: Iterable[list[Cell]], about: tuple[str, str] = ("", "")) -> list[Row]:
+    """One row per method, from columns of cells."""
+    return [Row((Cell(name), *cells), label=name, about=about) for name, *cells in zip(names, *columns, strict=True)]
 
 
 def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
@@ -194,7 +208,7 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
         raise ReportError("a summary needs at least one run")
     comparisons = compare(frame)
     rows: list[Row] = []
-    tests: list[tuple[str, Paired]] = []
+    tests: list[tuple[str, PairedTest]] = []
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. All values in percent."]
     counts: set[int] = set()
     shown = metric_columns(setting)
@@ -205,16 +219,15 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
         about = (comparison.benchmark, comparison.order)
         start = zero_shot_cells(comparison.frame, setting, shown)
         rows.append(Row((Cell(ZERO_SHOT), *where, Cell(None), *start), starts_block=bool(rows), about=about))
-        ranked = [_column(found, comparison.labels, metric) for metric in shown]
-        for index, label in enumerate(comparison.labels):
+        columns, tested = zip(*(_column(found, comparison.labels, metric) for metric in shown), strict=True)
+        for label, *numbers in zip(comparison.labels, *columns, strict=True):
             count = int((found["label"] == label).sum())
             counts.add(count)
-            numbers = (column[index] for column, _ in ranked)
             rows.append(Row((Cell(label), *where, Cell(count, digits=0), *numbers), label=label, about=about))
         prefix = f"{comparison.name}, " if len(comparisons) > 1 else ""
         # Not for "last": it is the accuracy under ZSCL's name.
-        named = zip(shown, ranked, strict=True)
-        tests += [(prefix + metric.name, test) for metric, (_, test) in named if test and metric.key != "last"]
+        named = zip(shown, tested, strict=True)
+        tests += [(prefix + metric.name, test) for metric, test in named if test and metric.key != "last"]
     if several := " or ".join(str(count) for count in sorted(counts) if count > 1):
         notes.append(f"Mean ± sample standard deviation (n - 1) over n = {several} runs with different seeds.")
     most = max(len(comparison.labels) for comparison in comparisons)
@@ -251,7 +264,7 @@ def zero_shot_cells(frame: pd.DataFrame, setting: Setting, metrics: Sequence[Met
     else:
         later = zero_shot(frame, setting)[1:]  # the first task has no step before it
         known |= {"transfer": fmean(later) if len(later) else None, "average": accuracy}
-    return [Cell(_or_none(known.get(metric.key))) for metric in metrics]
+    return [Cell(or_none(known.get(metric.key))) for metric in metrics]
 
 
 def _run_notes(comparison: Comparison, where: str) -> list[str]:
@@ -275,9 +288,7 @@ def combined_table(frame: pd.DataFrame) -> Table:
     if len(groups) != 1:
         raise ReportError("a combined table needs runs of one benchmark, model and set of tasks")
     (orders,) = groups
-    names = orders.labels
-    columns, start, tests = [Column("Method", numeric=False)], list[Cell](), []
-    grid: list[list[Cell]] = [[] for _ in names]
+    columns, start, tests, means = [Column("Method", numeric=False)], list[Cell](), [], []
     settings = settings_of(frame)
     for setting in settings:
         metrics = SEEN_COLUMNS[1:] if setting == SEEN else CORE_METRICS
@@ -286,28 +297,25 @@ def combined_table(frame: pd.DataFrame) -> Table:
             name = metric.name if setting == SEEN else f"{SETTING_NAMES[setting]} {metric.name.lower()}"
             columns.append(Column(name, metric.better, setting=setting))
             cells, test = order_means(orders, setting, metric)
-            for line, cell in zip(grid, cells, strict=True):
-                line.append(cell)
-            tests += [(columns[-1].name, test)] if test else []
-    rows = [
-        Row((Cell(label), *line), label=label, about=(orders.benchmark, orders.order))
-        for label, line in zip(names, grid, strict=True)
-    ]
+            means.append(cells)
+            tests += [(name, test)] if test else []
+    about = (orders.benchmark, orders.order)
+    rows = method_rows(orders.labels, means, about)
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}." for setting in settings]
     if len(orders.comparisons) > 1:
         notes.append(f"Means over {len(orders.comparisons)} orders of the tasks.")
         notes += _without_mean(row.cells[0].main for row in rows if row.cells[1].value is None)
-    elif any(cell.spread is not None for line in grid for cell in line):
+    elif any(cell.spread is not None for cells in means for cell in cells):
         notes.append("Mean ± sample standard deviation (n - 1) over seeds.")
     return Table(
         title=orders.title,
         columns=tuple(columns),
-        rows=(Row((Cell(ZERO_SHOT), *start), about=(orders.benchmark, orders.order)), *rows),
+        rows=(Row((Cell(ZERO_SHOT), *start), about=about), *rows),
         notes=(*notes, *describe_tests(tests)),
     )
 
 
-def order_means(orders: Orders, setting: Setting, metric: Metric) -> tuple[list[Cell], Paired | None]:
+def order_means(orders: Orders, setting: Setting, metric: Metric) -> tuple[list[Cell], PairedTest | None]:
     """A metric of each method, the mean over the orders, the best marked and tested; of a single order with its spread.
 
     A method that lacks an order has no mean: it would be that of other tasks than the others'.
@@ -340,7 +348,7 @@ def _where(comparisons: Sequence[Comparison]) -> tuple[str, list[Column]]:
     return ", ".join([*texts, *filter(None, [steps])]), columns
 
 
-def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> tuple[list[Cell], Paired | None]:
+def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric) -> tuple[list[Cell], PairedTest | None]:
     """One metric of each method, the best marked and tested against the runner-up."""
     mine = [found[found["label"] == label] for label in names]
     cells = [mean_cell(rows[metric.key]) for rows in mine]
@@ -355,7 +363,7 @@ def _sample(found: pd.DataFrame, metric: Metric) -> dict[Key, float]:
 
 def rank(
     cells: Sequence[Cell], labels: Sequence[str], samples: Sequence[Mapping[Key, float]], better: Direction
-) -> tuple[list[Cell], Paired | None]:
+) -> tuple[list[Cell], PairedTest | None]:
     """Mark the best and the runner-up of a column, and test one against the other.
 
     Args:
@@ -390,18 +398,14 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
     metric = next(metric for metric in metric_columns(setting) if metric.key == key)
     names = orders.labels
     found = finished_metrics(orders.frame, setting)
-    grid: list[list[Cell]] = [[] for _ in names]
-    tests: list[tuple[str, Paired]] = []
+    columns, tests = [], []
     for comparison in orders.comparisons:
         here = found[(found["order"] == comparison.tasks) & (found["sequence"] == comparison.sequence)]
-        column, test = _column(here, names, metric)
-        for cells, cell in zip(grid, column, strict=True):
-            cells.append(cell)
-        if test and test.p is not None:
-            tests.append((comparison.order, test))
+        cells, test = _column(here, names, metric)
+        columns.append(cells)
+        tests += [(comparison.order, test)] if test and test.p is not None else []
     means, test = order_means(orders, setting, metric)
-    if test:
-        tests.append(("mean", test))
+    tests += [("mean", test)] if test else []
     counts = sorted({int((found["label"] == label).sum()) for label in names})
     notes = [
         f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent.",
@@ -415,10 +419,7 @@ def order_table(orders: Orders, setting: Setting, key: str = "accuracy") -> Tabl
             *(Column(comparison.order, metric.better) for comparison in orders.comparisons),
             Column("Mean", metric.better),
         ),
-        rows=tuple(
-            Row((Cell(label), *cells, mean), label=label, about=(orders.benchmark, ""))
-            for label, cells, mean in zip(names, grid, means, strict=True)
-        ),
+        rows=tuple(method_rows(names, [*columns, means], (orders.benchmark, ""))),
         notes=(*notes, *describe_tests(tests)),
     )
 
@@ -429,8 +430,8 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
     lines = []
     for step, values in enumerate(accuracies(rows, setting).itertuples(index=False)):
         name = f"{step}. {run.order[step - 1]}" if step else ZERO_SHOT
-        cells = [Cell(_or_none(value), learned=task == step) for task, value in enumerate(values, 1)]
-        lines.append(Row((Cell(name), *cells, Cell(_or_none(fmean(values))))))
+        cells = [Cell(or_none(value), learned=task == step) for task, value in enumerate(values, 1)]
+        lines.append(Row((Cell(name), *cells, Cell(or_none(fmean(values))))))
     notes = ["Accuracy in percent. The marked cell of a row is the task learned in that step."]
     if not run.finished:
         notes.append(f"Unfinished run: {run.learned} of {count_of(len(run.order), 'task')} learned.")
@@ -443,8 +444,9 @@ def matrix_table(rows: pd.DataFrame, setting: Setting) -> Table:
     )
 
 
-def _or_none(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
+def or_none(value: float | None) -> float | None:
+    """The value of a cell: nothing for NaN."""
+    return None if value is None or math.isnan(value) else float(value)
 
 
 # Column name, how many of the stored unit make one of the shown unit, decimals; in the order of COSTS.
@@ -472,7 +474,7 @@ def cost_table(frame: pd.DataFrame) -> Table:
         for label in comparison.labels:  # repeats of a method stand together
             for (_, step), cost in found[found["label"] == label].iterrows():
                 numbers = (
-                    Cell(_or_none(cost[name] / unit), digits=digits)
+                    Cell(or_none(cost[name] / unit), digits=digits)
                     for name, (_, unit, digits) in zip(COSTS, _COST_COLUMNS, strict=True)
                 )
                 first = (Cell(label), *where, Cell(cost["seed"], digits=0), Cell(cost["task"]))

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup as Markup
+from markupsafe import Markup
 
 
 @cache

@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean, median, quantiles, stdev
+from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -322,10 +323,7 @@ def _shares(rows: pd.DataFrame, bars: int) -> list[float]:
 def _five(rows: pd.DataFrame) -> tuple[float, ...]:
     """Minimum, quartiles and median, maximum over the classes, all runs together."""
     values = [value for several in rows["classes"] for value in several]
-    if len(values) == 1:
-        return (values[0],) * 5
-    lower, _, upper = quantiles(values, n=4, method="inclusive")
-    return min(values), lower, median(values), upper, max(values)
+    return tuple(np.quantile(values, (0, 0.25, 0.5, 0.75, 1)))
 
 
 def _box(panel: Axes, five: Sequence[float], y: float, half: float, look: Look, tip: str) -> None:

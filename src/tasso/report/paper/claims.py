@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tasso.experiments.plans import PLANS
@@ -17,7 +17,7 @@ from tasso.report.paper.rules import (
     Ahead,
     Best,
     Closer,
-    Comparison,
+    RowComparison,
     Rule,
     SmallRange,
     SmallSpread,
@@ -54,21 +54,35 @@ def _main() -> Iterator[Claim]:
             yield Claim(f"best-{metric}-{setting}".replace("_", "-"), sentence, "main", Best(setting, metric))
 
 
+def _compared(
+    plan: str,
+    first: str,
+    rivals: str | tuple[str, ...],
+    words: str = "",
+    *,
+    setting: Setting = "mtil",
+    metrics: Sequence[str] = CORE,
+    level: Sequence[str] = (),
+) -> list[RowComparison]:
+    """One comparison per metric; in those of `level` it is enough not to be behind."""
+    return [RowComparison(plan, setting, metric, first, rivals, words, ahead=metric not in level) for metric in metrics]
+
+
 def _geodesic(setting: Setting) -> Claim:
     return Claim(
         f"geodesic-{setting}",
         f"Geodesic distillation is ahead of L2, with and without subspace learning ({SETTING_NAMES[setting]})",
         "components",
         Ahead(
-            *(Comparison("components", setting, metric, GEODESIC_ALONE, L2_ALONE) for metric in CORE),
-            *(Comparison("components", setting, metric, GEODESIC, L2) for metric in CORE),
+            *_compared("components", GEODESIC_ALONE, L2_ALONE, setting=setting),
+            *_compared("components", GEODESIC, L2, setting=setting),
         ),
     )
 
 
 def _complementary(setting: Setting) -> Claim:
-    def accuracy(second: str, words: str, less: tuple[str, str] | None = None) -> Comparison:
-        return Comparison("components", setting, "accuracy", GEODESIC, second, words, less=less)
+    def accuracy(second: str, words: str, less: tuple[str, str] | None = None) -> RowComparison:
+        return RowComparison("components", setting, "accuracy", GEODESIC, second, words, less=less)
 
     return Claim(
         f"complementary-{setting}",
@@ -86,12 +100,8 @@ def _complementary(setting: Setting) -> Claim:
 
 def _open_question(key: str, sentence: str, first: str, second: str) -> Claim:
     """Ahead in accuracy in both settings, and not behind in the other metrics."""
-    comparisons = [
-        Comparison("projector", setting, metric, first, second, ahead=metric == "accuracy")
-        for setting in SETTINGS
-        for metric in CORE
-    ]
-    return Claim(key, sentence, "projector", Ahead(*comparisons, resolution=True), question=True)
+    mtil, mcil = (_compared("projector", first, second, setting=setting, level=CORE[1:]) for setting in SETTINGS)
+    return Claim(key, sentence, "projector", Ahead(*mtil, *mcil, resolution=True), question=True)
 
 
 CLAIMS = (
@@ -103,12 +113,9 @@ CLAIMS = (
         "Distilling the two parts is ahead of distilling the whole embedding, at no cost in accuracy (MTIL)",
         "whole-kd",
         Ahead(
-            *(
-                Comparison(
-                    "whole-kd", "mtil", metric, "TASSO", "KD on the undivided embedding", "divided against undivided",
-                    ahead=metric != "accuracy",  # in which the paper finds almost no difference
-                )
-                for metric in CORE
+            *_compared(
+                "whole-kd", "TASSO", "KD on the undivided embedding", "divided against undivided",
+                level=["accuracy"],  # in which the paper finds almost no difference
             )
         ),
     ),
@@ -117,15 +124,13 @@ CLAIMS = (
         "Geodesic distances in both parts give the least forgetting and degradation of all nine pairs (MTIL)",
         "distances",
         Ahead(
-            *(
-                Comparison(
-                    "distances", "mtil", metric,
-                    next(row.label for row in PLANS["distances"].rows if row.ours),
-                    # The best of eight is chosen afterwards, which makes it harder for the claim.
-                    tuple(row.label for row in PLANS["distances"].rows if not row.ours),
-                    "geodesic in both parts against the best other pair ({rival})",
-                )
-                for metric in CORE[1:]
+            *_compared(
+                "distances",
+                next(row.label for row in PLANS["distances"].rows if row.ours),
+                # The best of eight is chosen afterwards, which makes it harder for the claim.
+                tuple(row.label for row in PLANS["distances"].rows if not row.ours),
+                "geodesic in both parts against the best other pair ({rival})",
+                metrics=CORE[1:],
             )
         ),
     ),
@@ -135,7 +140,7 @@ CLAIMS = (
         "optimisation",
         Ahead(
             *(
-                Comparison("optimisation", "mtil", "accuracy", "TASSO", row.label)
+                RowComparison("optimisation", "mtil", "accuracy", "TASSO", row.label)
                 for row in PLANS["optimisation"].rows
                 if not row.ours
             )
@@ -161,7 +166,7 @@ CLAIMS = (
         "seeds-snd",
         "TASSO is ahead of SnD whatever the seed (MTIL, S1)",
         "seeds",
-        Ahead(*(Comparison("seeds", "mtil", metric, "TASSO", "SnD") for metric in CORE)),
+        Ahead(*_compared("seeds", "TASSO", "SnD")),
         note="The paper's leads are those of its mean over seven seeds over a single run of SnD.",
     ),
     Claim(
@@ -221,4 +226,4 @@ def _judge(claim: Claim, evaluation: Evaluation, correct: Correct) -> Verdict:
     few = evaluation.missing_note(claim.plan) if found.outcome == UNTESTED else found.few
     note = " ".join(filter(None, [claim.note, found.note]))
     values = {**asdict(found), "numbers": numbers, "note": note, "few": few}
-    return Verdict(**values, key=claim.key, claim=claim.sentence, question=claim.question)
+    return Verdict(**values, key=claim.key, claim=claim.sentence, plan=claim.plan, question=claim.question)

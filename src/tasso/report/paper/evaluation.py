@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from statistics import median
 
 import pandas as pd
 
-from tasso.experiments.plans import GROUPS, PLANS, SND, TASSO, Plan, chosen
+from tasso.experiments.plans import GROUPS, PLANS, SND, TASSO, Plan, PlanRow, chosen
 from tasso.experiments.record import RECORD, Record, read_record
 from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table, steps_in_words
 from tasso.report.frame import distances as distances_of
@@ -61,8 +61,9 @@ class Evaluation:
 
     def rows_of(self, runs: Sequence[str]) -> pd.DataFrame:
         """The tidy table of these runs, in this order."""
-        parts = [self.frame[self.frame["run"] == run] for run in runs]
-        return pd.concat(parts, ignore_index=True) if parts else self.frame.iloc[:0]
+        places = {run: place for place, run in enumerate(runs)}
+        found = self.frame[self.frame["run"].isin(places)]
+        return found.sort_values("run", key=lambda column: column.map(places), kind="stable", ignore_index=True)
 
     @cached_property
     def run_table(self) -> pd.DataFrame:
@@ -106,21 +107,33 @@ class Evaluation:
             return f"the runs of the plan {plan} lack what the claim is about"
         return f"{missing} of {count_of(wanted, 'run')} of the plan {plan} missing"
 
-    def name_of(self, plan: str, row: str) -> str:
+    def stand_in(self, plan: Plan, row: PlanRow) -> str:
+        """What stands in for a part of a row's method, as its runs say: `retrieved images`; "" for nothing."""
+        labels = self.run_table.loc[self.runs(plan.name, row.label)["run"], "label"]
+        return next((stand_in for label in labels if (stand_in := parts(label)[2])), "")
+
+    def name_of(self, plan: Plan, row: PlanRow) -> str:
         """A row's label, with what stands in for a part of its method: `GIFT, retrieved images`."""
-        stand_ins = [parts(self.run_table.loc[run, "label"])[2] for run in self.runs(plan, row)["run"]]
-        return ", ".join(dict.fromkeys([row, *(part for part in stand_ins if part and part not in row)]))
+        return ", ".join(filter(None, [row.label_at(self.record.setup), self.stand_in(plan, row)]))
 
-    def stand_ins(self) -> list[str]:
-        """Names of all rows with a stand-in."""
-        rows = self.index[["plan", "row"]].drop_duplicates().itertuples(index=False)
-        return list(dict.fromkeys(name for plan, row in rows if (name := self.name_of(plan, row)) != row))
+    def labelled(self, plan: Plan) -> pd.DataFrame:
+        """The tidy table of a plan's runs, sequence by sequence, labelled with the names of its rows."""
+        names = {row.label: self.name_of(plan, row) for row in plan.rows}
+        places = {sequence: place for place, sequence in enumerate(self.record.sequences(plan.name))}
+        runs = self.runs(plan.name).sort_values("sequence", key=lambda column: column.map(places), kind="stable")
+        frame = self.rows_of(list(runs["run"]))
+        return frame.assign(label=frame["run"].map(dict(zip(runs["run"], runs["row"].map(names), strict=True))))
 
-    def shows_replay(self, row: str) -> bool:
-        """On atlas, GIFT's images come from the code that draws the tasks: its row is not what the method would do."""
-        setup = self.record.setup
-        drawn = setup.by_method.get("gift", {}).get("method.generator") == "atlas"
-        return row == "GIFT" and drawn and setup.benchmark == "atlas"
+    def shows_replay(self, plan: Plan, row: PlanRow) -> bool:
+        """Do GIFT's images come from the code that draws the tasks? Then its row is not what the method would do."""
+        setup = plan.setup_at(self.record.setup)
+        generator = row.options.get("generator", setup.by_method.get(row.method, {}).get("method.generator"))
+        return row.method == "gift" and generator == "atlas" and setup.benchmark.startswith("atlas")
+
+    def replays(self, plans: Iterable[Plan]) -> set[str]:
+        """Names of the rows of these plans that show replay, where they have runs."""
+        rows = [(plan, row) for plan in plans for row in plan.rows if self.shows_replay(plan, row)]
+        return {self.name_of(plan, row) for plan, row in rows if len(self.runs(plan.name, row.label))}
 
     @cached_property
     def _spreads(self) -> dict[tuple[str, str], float]:

@@ -1,14 +1,13 @@
-"""The paper's figures, and a few more of the same runs: those of the main tables. All other runs are rows of tables."""
+"""The paper's figures, and a few more of the same runs. All other runs are rows of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from tasso.experiments.plans import MAIN, PLANS, SND, TASSO, Plan
+from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.report.figures.write import Figure, of_distances, of_run, save_figures, task_curves, trade_offs
 from tasso.report.frame import by_tasks, compare, run_table
 from tasso.report.looks import looks
@@ -18,32 +17,10 @@ from tasso.report.templates import slug
 FOLDER = "figures"
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A figure that belongs to a plan; the files are `name` with .png, .pdf and .svg in the folder of figures."""
-
-    plan: str
-    name: str
-    caption: str
-
-
-def shown_runs(evaluation: Evaluation) -> pd.DataFrame:
-    """Runs of the main tables, labelled as there, sequence by sequence; while there are none, all but the timed ones.
-
-    A timed run repeats another, so it would count a seed twice.
-    """
-    rows = [evaluation.runs("main", row.label) for row in MAIN]
-    main = pd.concat(rows)
-    if main.empty:
-        plans = [plan.name for plan in PLANS.values() if not plan.tag]
-        every = evaluation.index[evaluation.index["plan"].isin(plans)]
-        return evaluation.rows_of(list(dict.fromkeys(every["run"])))
-    sequences = evaluation.record.sequences("main")
-    runs = [run for sequence in sequences for run in main[main["sequence"] == sequence]["run"]]
-    names = {row.label: evaluation.name_of("main", row.label) for row in MAIN}
-    by_run = dict(zip(main["run"], main["row"].map(names), strict=True))
-    frame = evaluation.rows_of(runs)
-    return frame.assign(label=frame["run"].map(by_run))
+def shown_runs(evaluation: Evaluation, plans: Sequence[Plan] = tuple(PLANS.values())) -> pd.DataFrame:
+    """The runs that a page draws, labelled as rows of tables: those of the first of these plans that has any."""
+    measured = [plan for plan in plans if len(evaluation.runs(plan.name))]
+    return evaluation.labelled(measured[0]) if measured else evaluation.frame.iloc[:0]
 
 
 def first_order(frame: pd.DataFrame) -> pd.DataFrame:
@@ -51,17 +28,19 @@ def first_order(frame: pd.DataFrame) -> pd.DataFrame:
     return compare(frame)[0].frame if len(frame) else frame
 
 
-def draw_figures(plans: Sequence[Plan], evaluation: Evaluation, out: Path) -> list[Drawn]:
-    """Draw what these plans show into `figures`; a figure that belongs to two plans is drawn once."""
-    planned = [(plan.name, figure) for plan in plans for figure in _figures(plan, evaluation)]
-    save_figures(list({figure.name: figure for _, figure in planned}.values()), out / FOLDER)
-    return [Drawn(plan, figure.name, figure.caption) for plan, figure in planned]
+def draw_figures(plans: Sequence[Plan], evaluation: Evaluation, out: Path) -> dict[str, list[Figure]]:
+    """Draw what these plans show into `figures`, and return it by plan; what belongs to two plans is drawn once."""
+    by_plan = {plan.name: list(_figures(plan, evaluation)) for plan in plans}
+    save_figures(
+        list({figure.name: figure for several in by_plan.values() for figure in several}.values()), out / FOLDER
+    )
+    return by_plan
 
 
 def _figures(plan: Plan, evaluation: Evaluation) -> Iterator[Figure]:
     if plan.name == "main" and len(evaluation.runs("main")):
         # The means over all sequences; accuracies over the first one, and one matrix per method.
-        shown = shown_runs(evaluation)
+        shown = evaluation.labelled(plan)
         look, comparisons = looks(shown), compare(shown)
         for orders in by_tasks(comparisons):
             yield from trade_offs(orders, slug(f"{orders.benchmark} {orders.order}"), look)

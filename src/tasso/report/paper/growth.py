@@ -12,18 +12,30 @@ import pandas as pd
 
 from tasso.data.benchmarks import BENCHMARKS
 from tasso.experiments.plans import Plan
-from tasso.files import write_text
 from tasso.report.conclusion import conclude
 from tasso.report.figures import draw
 from tasso.report.figures.write import Figure, footnotes, save_figures
-from tasso.report.formats import to_csv, to_latex, to_markdown
+from tasso.report.folder import write_tables
 from tasso.report.frame import SEEN, STEPS, accuracies, compare, labels, run_table, step_accuracies
 from tasso.report.looks import looks
 from tasso.report.page import write_page
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.reader import ReportError
 from tasso.report.sections import Section, Shown
-from tasso.report.tables import ZERO_SHOT, Cell, Column, Metric, Row, Table, count_of, mean_cell, rank
+from tasso.report.tables import (
+    ZERO_SHOT,
+    Cell,
+    Column,
+    Metric,
+    Row,
+    Table,
+    count_of,
+    mean_cell,
+    method_rows,
+    or_none,
+    rank,
+    seed_notes,
+)
 
 AVERAGE = Metric("average", "Average", "up", "accuracy over all classes learned so far, the mean over the steps")
 MEASURES = (
@@ -37,17 +49,6 @@ MEASURES = (
 )  # fmt: skip
 RANKING = "growth"
 REPLAY = "GIFT's images come from the code that draws the tasks, which no generator could give it: it is not ranked."
-
-
-def finished_runs(plan: Plan, evaluation: Evaluation) -> pd.DataFrame:
-    """The tidy table of a plan's runs, labelled as its rows."""
-    runs = evaluation.runs(plan.name)
-    names = {row.label: evaluation.name_of(plan.name, row.label) for row in plan.rows}
-    by_run = dict(zip(runs["run"], runs["row"].map(names), strict=True))
-    frame = evaluation.frame[evaluation.frame["run"].isin(by_run)]
-    places = {run: place for place, run in enumerate(by_run)}
-    frame = frame.sort_values("run", key=lambda column: column.map(places), kind="stable", ignore_index=True)
-    return frame.assign(label=frame["run"].map(by_run))
 
 
 def measures(frame: pd.DataFrame) -> pd.DataFrame:
@@ -82,22 +83,19 @@ def _column(found: pd.DataFrame, names: Sequence[str], metric: Metric, replays: 
     return list({**cells, **dict(zip(ranked, marked, strict=True))}.values())
 
 
-def _replays(plans: Sequence[Plan], evaluation: Evaluation) -> set[str]:
-    """Methods whose images come from the code that draws the tasks."""
-    rows = [(plan.name, row) for plan in plans for row in plan.rows if row.options.get("generator") == "atlas"]
-    return {evaluation.name_of(plan, row.label) for plan, row in rows}
-
-
 def growth_table(plan: Plan, evaluation: Evaluation) -> Table:
     """The methods on the benchmark of one plan."""
-    frame = finished_runs(plan, evaluation)
+    frame = evaluation.labelled(plan)
     found, names = measures(frame), labels(frame)
     before = _zero_shot(frame)
-    replays = _replays([plan], evaluation) & {*names}
+    replays = evaluation.replays([plan])
     columns = [_column(found, names, metric, replays) for metric in MEASURES]
     rows = [Row((Cell(ZERO_SHOT), Cell(fmean(before)), Cell(before.iloc[-1]), Cell(None), Cell(None)))]
-    rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
-    notes = [f"{'. '.join(f'{metric.name}: {metric.meaning}' for metric in MEASURES)}. In percent.", *_notes(found)]
+    rows += method_rows(names, columns)
+    notes = [
+        f"{'. '.join(f'{metric.name}: {metric.meaning}' for metric in MEASURES)}. In percent.",
+        *seed_notes(found.groupby("label").size()),
+    ]
     notes += [REPLAY] if replays else []
     if len(before) < len(frame["order"].iloc[0]):
         notes.append(
@@ -119,35 +117,29 @@ def mean_ranks(means: pd.DataFrame, kinds: Sequence[str]) -> pd.Series[float]:
 
 def ranking_table(plans: Sequence[Plan], evaluation: Evaluation) -> Table:
     """Which method for which growth: the average on each benchmark, and the mean of the ranks that follow from it."""
-    frames = {plan.name: finished_runs(plan, evaluation) for plan in plans}
+    frames = {plan.name: evaluation.labelled(plan) for plan in plans}
     by_plan = {plan: measures(frame) for plan, frame in frames.items()}
     means = pd.DataFrame({plan: found.groupby("label")[AVERAGE.key].mean() for plan, found in by_plan.items()})
-    replays = _replays(plans, evaluation) & {*means.index}
+    replays = evaluation.replays(plans)
     kinds = [plan.title.partition(":")[0] for plan in plans]
     ranks = mean_ranks(means.drop(index=[*replays]), kinds)
     names = [*map(str, ranks.index), *sorted(replays)]
     columns = [_column(found, names, AVERAGE, replays) for found in by_plan.values()]
-    columns.append([Cell(None if pd.isna(ranks.get(name, np.nan)) else float(ranks[name]), digits=1) for name in names])
+    columns.append([Cell(or_none(ranks.get(name)), digits=1) for name in names])
     rows = [Row((Cell(ZERO_SHOT), *(Cell(fmean(_zero_shot(frame))) for frame in frames.values()), Cell(None)))]
-    rows += [Row((Cell(name), *cells), label=name) for name, *cells in zip(names, *columns, strict=True)]
+    rows += method_rows(names, columns)
     heads = [Column("Method", numeric=False), *(Column(plan, "up") for plan in by_plan), Column("Mean rank", "down")]
-    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent.", *_notes(*by_plan.values())]
+    notes = [f"{AVERAGE.name}: {AVERAGE.meaning}. In percent."]
+    notes += seed_notes(count for found in by_plan.values() for count in found.groupby("label").size())
     if len(set(kinds)) < len(kinds):
         notes.append("The mean rank is over the kinds of growth: benchmarks of one kind count as one.")
     notes += [REPLAY] if replays else []
     return Table(f"Which method for which growth? ({evaluation.model})", tuple(heads), tuple(rows), tuple(notes))
 
 
-def _notes(*found: pd.DataFrame) -> list[str]:
-    counts = sorted({count for one in found for count in one.groupby("label").size()})
-    if counts == [1]:
-        return ["One seed: differences smaller than the spread over seeds mean nothing."]
-    return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]
-
-
 def growth_figure(plan: Plan, evaluation: Evaluation) -> Figure:
     """Accuracy over all classes learned so far; where tasks are domains with the same classes, also one panel each."""
-    frame = finished_runs(plan, evaluation)
+    frame = evaluation.labelled(plan)
     (comparison,), shown = compare(frame), looks(frame)
     in_steps = "split_classes" in BENCHMARKS[plan.setup_at(evaluation.record.setup).benchmark].options
     return Figure(
@@ -178,23 +170,17 @@ def growth_tables(plans: Sequence[Plan], evaluation: Evaluation) -> dict[str, Ta
 def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, figures: bool = True) -> None:
     """Write the page (`index.html`), `tables/` and `figures/`."""
     tables = growth_tables(plans, evaluation)
-    try:
-        (out / "tables").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{out}: cannot make this folder for the report: {error.strerror}") from None
-    for name, table in tables.items():
-        for ending, render in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
-            write_text(out / "tables" / f"{name}.{ending}", render(table))
+    write_tables(tables, out)
     run = list(with_runs(plans, evaluation))
     if figures:
         save_figures([growth_figure(plan, evaluation) for plan in run], out / "figures")
-    frame = pd.concat([finished_runs(plan, evaluation) for plan in run], ignore_index=True)
+    frame = pd.concat([evaluation.labelled(plan) for plan in run], ignore_index=True)
     write_page(
         frame,
         out / "index.html",
         title=f"Growing data, {evaluation.model}",
         intro="",
-        sentence=conclude(frame[~frame["label"].isin(_replays(run, evaluation))]),
+        sentence=conclude(frame[~frame["label"].isin(evaluation.replays(run))]),
         sections=[Section(RANKING, "By kind of growth", [Shown(name, table) for name, table in tables.items()])],
         matrices_of=(),
         distances_of=(),

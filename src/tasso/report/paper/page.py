@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup
+
 from tasso.experiments.plans import Plan
 from tasso.report.frame import SETTINGS, Setting
-from tasso.report.paper.claims import CLAIMS
 from tasso.report.paper.evaluation import Evaluation
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables
 from tasso.report.paper.verdict import CLOSE, FAILS, FEW, HOLDS, UNTESTED, Outcome, Verdict
 from tasso.report.sections import Block, Folded, Part, Section, Shown
 from tasso.report.tables import Table, count_of
-from tasso.report.templates import Markup, render
+from tasso.report.templates import render
 
 # Symbol, CSS class and words (one, several), in the order in which they are counted.
 OUTCOMES: dict[Outcome, tuple[str, str, tuple[str, str]]] = {
@@ -35,15 +36,36 @@ THEMES = {
     "Training time": ("compute",),
     "What the paper leaves open": ("projector",),
 }
-PLAN_OF = {claim.key: claim.plan for claim in CLAIMS}
+TESTED_PLANS = {plan for plans in THEMES.values() for plan in plans}
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def tally(found: Sequence[Verdict]) -> str:
     """How many claims have which outcome, in a sentence; open questions are not the paper's claims."""
     claims = [verdict for verdict in found if not verdict.question]
-    parts = _counts(claims)
-    listed = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"Of {len(claims)} claims of the paper, {listed} on this benchmark."
+    return f"Of {len(claims)} claims of the paper, {_listed(_counts(claims))} on this benchmark."
+
+
+def tested(found: Sequence[Verdict]) -> list[Verdict]:
+    """Those of claims on which the runs say something, if only that more are needed."""
+    return [verdict for verdict in found if verdict.outcome != UNTESTED]
+
+
+def untested(found: Sequence[Verdict]) -> str:
+    """How many claims the runs say nothing about, and the plans that would; "" where they say something about all."""
+    lacking = [verdict for verdict in found if verdict.outcome == UNTESTED]
+    if not lacking:
+        return ""
+    questions = sum(verdict.question for verdict in lacking)
+    claims = len(lacking) - questions
+    counted = [f"{count_of(claims, 'claim')} of the paper"] if claims else []
+    counted += [count_of(questions, "open question")] if questions else []
+    plans = list(dict.fromkeys(verdict.plan for verdict in lacking))
+    needed = f"{'plan' if len(plans) == 1 else 'plans'} {_listed(plans)}"
+    return f"Not tested on this benchmark: {_listed(counted)}. All runs of the {needed} are needed for that."
 
 
 def _counts(found: Sequence[Verdict]) -> list[str]:
@@ -52,30 +74,29 @@ def _counts(found: Sequence[Verdict]) -> list[str]:
 
 
 def verdict_section(found: Sequence[Verdict], table: Table) -> Section:
-    """Theme by theme; each claim opens to the numbers behind it. Those that are not tested are folded away."""
-    tested = [verdict for verdict in found if verdict.outcome != UNTESTED]
-    untested = [verdict for verdict in found if verdict.outcome == UNTESTED]
+    """Theme by theme; each claim opens to the numbers behind it. A sentence counts those that are not tested."""
     words = (
         f"{tally(found)} Judged by runs on the benchmark at hand. Leads are in percentage points, positive is better. "
         "Each line opens to the numbers behind it; the guide says how they are judged."
     )
-    parts: list[Part] = [words]
+    parts: list[Part] = [words] if tested(found) else []
     for theme, plans in THEMES.items():
-        claims = [verdict for verdict in tested if PLAN_OF[verdict.key] in plans]
+        claims = [verdict for verdict in tested(found) if verdict.plan in plans]
         if claims:
             parts.append(Block([_claims(claims)], heading=theme, remark=", ".join(_counts(claims))))
-    parts += [Folded(f"Not tested on this benchmark ({len(untested)})", [_claims(untested)])] if untested else []
-    parts.append(Folded("The verdict as a table", [Shown("verdict", table)]))
+    parts += filter(None, [untested(found)])
+    parts += [Folded("The verdict as a table", [Shown("verdict", table)])] if table.rows else []
     return Section("verdict", "What the paper claims", parts, short="Claims")
 
 
 def tables_section(plans: Sequence[Plan], evaluation: Evaluation, tables: Mapping[str, Tables]) -> Section:
     """One part per plan; what the paper prints is folded away within it."""
+    of_paper = any(plan.shows for plan in plans)
     words = (
         f'Ours, unless a column or a title says "{PAPER}": those numbers are printed in the paper, measured with its '
         "model on its data. They are set apart, and nothing is marked across."
     )
-    parts: list[Part] = [words]
+    parts: list[Part] = [words] if of_paper else []
     for plan in plans:
         missing, wanted = evaluation.missing(plan.name)
         remark = f"{wanted - missing} of {count_of(wanted, 'run')}" if wanted else ""
@@ -84,8 +105,9 @@ def tables_section(plans: Sequence[Plan], evaluation: Evaluation, tables: Mappin
         printed: list[Part] = [part for name, part in shown.items() if name.startswith("paper-")]
         ours += [Folded(f"Printed in the paper ({PAPER})", printed)] if printed else []
         parts.append(Folded(plan.title, ours, remark, large=True, open=plan is plans[0]))
-    parts.append(Folded("Where the paper contradicts itself", [_list(contradictions())], large=True))
-    return Section("tables", "The paper's tables", parts, short="Tables")
+    if of_paper:
+        parts.append(Folded("Where the paper contradicts itself", [_list(contradictions())], large=True))
+    return Section("tables", "The paper's tables" if of_paper else "Tables", parts, short="Tables")
 
 
 def contradictions() -> list[str]:

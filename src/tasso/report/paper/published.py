@@ -14,12 +14,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from tasso.errors import DataError
-from tasso.experiments.plans import PLANS, TASSO, PlanRow
+from tasso.experiments.plans import DISTANCES, PLANS, TASSO, PlanRow
 from tasso.report.frame import Setting
+from tasso.report.tables import CORE_METRICS
 
-CORE = ("accuracy", "forgetting", "zero_shot_degradation")  # columns of the paper's tables
-DISTANCES = {"✗": "none", "L2": "l2", "geo": "geodesic"}  # keys of the grid of distances
+CORE = tuple(metric.key for metric in CORE_METRICS)  # columns of the paper's tables
 
 
 @dataclass(frozen=True)
@@ -83,19 +82,13 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class Published:
-    """All of it."""
+    """All of it; tables by key."""
 
     paper: str
     benchmark: str
     model: str
-    tables: tuple[PublishedTable, ...]
+    tables: dict[str, PublishedTable]
     contradictions: tuple[Contradiction, ...]
-
-    def table(self, key: str) -> PublishedTable:
-        for table in self.tables:
-            if table.key == key:
-                return table
-        raise DataError(f"{key}: not a table of the paper. Known: {', '.join(table.key for table in self.tables)}")
 
 
 def printed_tables(plan: str, setting: Setting) -> tuple[PublishedTable, ...]:
@@ -105,7 +98,7 @@ def printed_tables(plan: str, setting: Setting) -> tuple[PublishedTable, ...]:
         keys = (f"{plan}-{setting}",)
     elif setting == "mtil":  # TASSO itself stands in a table beside that of the undivided embedding
         keys = {"whole-kd": ("undivided", "optimisation"), "optimisation": ("optimisation",)}.get(plan, ())
-    return tuple(published().table(key) for key in keys)
+    return tuple(published().tables[key] for key in keys)
 
 
 def printed_row(plan: str, row: PlanRow, setting: Setting) -> PublishedRow | None:
@@ -119,12 +112,12 @@ def printed(plan: str, label: str, setting: Setting, metric: str) -> Decimal | N
     row = next(row for row in PLANS[plan].rows if row.label == label)
     text: str | None = None
     if plan == "main":
-        text = published().table(f"main-{setting}").text(row.printed, "Mean", metric)
+        text = published().tables[f"main-{setting}"].text(row.printed, "Mean", metric)
     elif plan == "distances" and setting == "mtil":
         outside, inside = (DISTANCES[row.cells[part]] for part in ("f⊥", "f∥"))
-        text = published().table(f"kd-grid-{metric}").text(outside, inside)
+        text = published().tables[f"kd-grid-{metric}"].text(outside, inside)
     elif plan == "seeds" and setting == "mtil":  # seven seeds of TASSO, a single run of SnD
-        seeds, main = published().table("seeds"), published().table("main-mtil")
+        seeds, main = published().tables["seeds"], published().tables["main-mtil"]
         text = seeds.text("mean", metric) if row == TASSO else main.text(row.printed, "S1", metric)
     elif (found := printed_row(plan, row, setting)) is not None:
         text = found.values[CORE.index(metric)]
@@ -139,16 +132,12 @@ def published() -> Published:
 
 
 def _parse(document: Mapping[str, Any]) -> Published:
-    tables = []
+    tables = {}
     for table in document["tables"]:
-        rows = tuple(_row(row, f"{table['key']}: {row['key']}", len(table["columns"])) for row in table["rows"])
-        tables.append(PublishedTable(**{**table, "columns": tuple(table["columns"]), "rows": rows}))
+        rows = tuple(
+            PublishedRow(**{**row, "values": tuple(row["values"]), "bold": frozenset(row.get("bold", ()))})
+            for row in table["rows"]
+        )
+        tables[table["key"]] = PublishedTable(**{**table, "columns": tuple(table["columns"]), "rows": rows})
     contradictions = tuple(Contradiction(**item) for item in document["contradictions"])
-    return Published(document["paper"], document["benchmark"], document["model"], tuple(tables), contradictions)
-
-
-def _row(row: Mapping[str, Any], where: str, columns: int) -> PublishedRow:
-    values = tuple(row["values"])
-    if len(values) != columns:
-        raise DataError(f"published.json: {where}: {len(values)} values for {columns} columns")
-    return PublishedRow(**{**row, "values": values, "bold": frozenset(row.get("bold", ()))})
+    return Published(**{**document, "tables": tables, "contradictions": contradictions})

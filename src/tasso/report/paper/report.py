@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,21 +12,19 @@ import pandas as pd
 from tasso.experiments.plans import PLANS, SND, TASSO, Plan
 from tasso.files import write_text
 from tasso.report.conclusion import conclude
-from tasso.report.formats import to_csv, to_latex, to_markdown
+from tasso.report.figures import Figure
+from tasso.report.folder import write_tables
+from tasso.report.formats import to_markdown
 from tasso.report.page import Gallery, write_page
 from tasso.report.paper.claims import verdicts
 from tasso.report.paper.evaluation import Evaluation
-from tasso.report.paper.figures import FOLDER, Drawn, draw_figures, first_order, shown_runs
-from tasso.report.paper.page import contradictions, tables_section, tally, verdict_section
+from tasso.report.paper.figures import FOLDER, draw_figures, first_order, shown_runs
+from tasso.report.paper.page import TESTED_PLANS, contradictions, tables_section, tested, untested, verdict_section
 from tasso.report.paper.published import published
 from tasso.report.paper.tables import PAPER, Tables, tables_of
 from tasso.report.paper.verdict import FEWEST_RUNS, Verdict
-from tasso.report.reader import ReportError
 from tasso.report.significance import FEWEST, LEVEL
 from tasso.report.tables import Cell, Column, Row, Table, count_of
-
-# What a page says first, from the table of the runs that it draws; "" where they are not enough to say it.
-Lead = Callable[[pd.DataFrame], str]
 
 SHOWS_REPLAY = (
     "GIFT's images come from the code that draws the tasks themselves: it learns earlier tasks again from new "
@@ -42,56 +40,69 @@ def write_evaluation(
     *,
     figures: bool = True,
     gallery: Gallery | None = None,
-    lead: Lead | None = None,
+    sentence: str = "",
 ) -> list[Verdict]:
     """Write the report of these plans to `out` and return the verdicts.
 
     `index.md` and `index.html` have everything; each table is also in `tables/` as CSV and LaTeX, each figure in
     `figures/` as PNG, PDF and SVG; `verdict.md` and `verdict.json` have the claims alone. The verdict is from the
-    runs of all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own.
+    runs of all plans, whichever are shown: the spread over seeds, for one, comes from a plan of its own. Plans on
+    which the paper claims nothing have none.
 
     Args:
         gallery: images for the page.
-        lead: what the page says first; without one it is worked out from the runs.
+        sentence: what the page says first; without one it is worked out from the runs.
     """
     tables = {plan.name: tables_of(plan, evaluation) for plan in plans}
-    found = verdicts(evaluation)
-    try:
-        (out / "tables").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{out}: cannot make this folder for the report: {error.strerror}") from None
-    for named in tables.values():
-        for name, table in named.items():
-            write_text(out / "tables" / f"{name}.csv", to_csv(table))
-            write_text(out / "tables" / f"{name}.tex", to_latex(table))
-    what = "The paper's evaluation" if any(plan.shows for plan in plans) else "Beyond the paper: experiments"
-    title = f"{what} on {evaluation.where}"
-    write_text(out / "verdict.json", verdict_json(found, evaluation))
-    write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
-    intro = introduction(evaluation)
-    shown = shown_runs(evaluation)
-    closely = first_order(shown)
-    compared = closely[closely["method"].isin([TASSO.method, SND.method])]
+    found = verdicts(evaluation) if _tested(plans) else []
+    write_tables({name: table for named in tables.values() for name, table in named.items()}, out, ("csv", "tex"))
+    title = _title(plans, evaluation)
+    if found:
+        write_text(out / "verdict.json", verdict_json(found, evaluation))
+        write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
+    intro = introduction(plans, evaluation)
+    shown = shown_runs(evaluation, plans)
+    closely, pair = first_order(shown), {TASSO.label, SND.label}
+    compared = closely[closely["label"].isin(pair)] if pair <= set(closely["label"]) else closely
+    claims = [verdict_section(found, verdict_table(found))] if found else []
     write_page(
         shown,
         out / "index.html",
         title=title,
         intro="\n\n".join(intro),
         gallery=gallery,
-        sentence=(lead(shown) if lead else "") or (tally(found) if shown.empty else conclude(shown)),
-        sections=[verdict_section(found, verdict_table(found)), tables_section(plans, evaluation, tables)],
+        sentence=sentence or _sentence(plans, evaluation, shown),
+        sections=[*claims, tables_section(plans, evaluation, tables)],
         matrices_of=set(closely["run"]),
         distances_of=set(compared["run"]),
     )
-    drawn = draw_figures(plans, evaluation, out) if figures else []
+    drawn = draw_figures(plans, evaluation, out) if figures else {}
     write_text(out / "index.md", _index(title, plans, intro, tables, found, drawn))
     return found
 
 
+def _tested(plans: Sequence[Plan]) -> bool:
+    """Does the paper claim something that one of these plans tests?"""
+    return any(plan.name in TESTED_PLANS for plan in plans)
+
+
+def _title(plans: Sequence[Plan], evaluation: Evaluation) -> str:
+    if any(plan.shows for plan in plans):
+        return f"The paper's evaluation on {evaluation.where}"
+    return plans[0].title if len(plans) == 1 else f"Beyond the paper: experiments on {evaluation.where}"
+
+
+def _sentence(plans: Sequence[Plan], evaluation: Evaluation, shown: pd.DataFrame) -> str:
+    """What the runs show; rows that show replay are left out, as in the verdict."""
+    if not any(plan.rows for plan in plans):
+        return "These tables need no runs."
+    return conclude(shown[~shown["label"].isin(evaluation.replays(plans))])
+
+
 def verdict_table(found: Sequence[Verdict]) -> Table:
-    """One line per claim, with the number that decides it."""
+    """One line per claim that the runs test, with the number that decides it."""
     rows = []
-    for verdict in found:
+    for verdict in tested(found):
         shown = verdict.deciding
         ours = None if shown is None else f"{shown.what}: {shown.number(shown.value)}"
         paper = None if shown is None or shown.paper is None else shown.number(shown.paper)
@@ -106,6 +117,7 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
         f"claim without a test needs {FEWEST_RUNS} runs. Tests are one-sided sign-flip tests at {LEVEL:.0%}, corrected "
         f"by Holm's method over all {tests} tests behind this table.",
         "The rule of each claim is in tasso.report.paper.claims, what it does in tasso.report.paper.rules.",
+        *filter(None, [untested(found)]),
     )
     columns = (*(Column(name, numeric=False) for name in names), Column("Seeds"))
     return Table("Verdict", columns, tuple(rows), notes)
@@ -113,8 +125,10 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
 
 def verdict_lines(found: Sequence[Verdict]) -> list[str]:
     """The verdict in Markdown: a table, then every number behind it."""
+    if not tested(found):
+        return [untested(found)]
     lines = [to_markdown(verdict_table(found)), "## The numbers behind it"]
-    for verdict in found:
+    for verdict in tested(found):
         lines += ["", f"**{verdict.claim}: {verdict.text}.**"]
         lines += [""] if verdict.numbers else []
         lines += [f"- {finding.text}" for finding in verdict.numbers]
@@ -133,21 +147,27 @@ def verdict_json(found: Sequence[Verdict], evaluation: Evaluation) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def introduction(evaluation: Evaluation) -> list[str]:
-    """What a reader must know first, paragraph by paragraph."""
-    setup = evaluation.record.setup
-    runs = count_of(evaluation.frame["run"].nunique(), "finished run")
-    lines = [
-        f"{runs} on {evaluation.where}. Paper: {published().paper}. Numbers are ours unless a column or a title says "
-        f'"{PAPER}": those are printed in the paper, measured with its model on its data. Its authors chose '
-        "their options on the test images."
-    ]
-    rates = {name: float(options["lr"]) for name, options in sorted(setup.by_method.items()) if "lr" in options}
-    if rates:
-        lines.append(f"Learning rates: {', '.join(f'{name} {rate:g}' for name, rate in rates.items())}.")
-    if stand_ins := evaluation.stand_ins():
-        lines.append(f"Stand-ins for what a method's authors use: {'; '.join(stand_ins)}.")
-    if evaluation.shows_replay("GIFT") and len(evaluation.runs("main", "GIFT")):
+def introduction(plans: Sequence[Plan], evaluation: Evaluation) -> list[str]:
+    """What a reader of these plans must know first, paragraph by paragraph."""
+    runs = evaluation.of([plan.name for plan in plans]).run_table
+    every = evaluation.frame["run"].nunique()
+    verdict = f"; the verdict is from all {every} that were found" if every > len(runs) and _tested(plans) else ""
+    found = f"{count_of(len(runs), 'finished run')} on {evaluation.where}{verdict}"
+    lines = [f"{found}. Paper: {published().paper}."]
+    if any(plan.shows for plan in plans):
+        lines[0] += (
+            f' Numbers are ours unless a column or a title says "{PAPER}": those are printed in the paper, measured '
+            "with its model on its data. Its authors chose their options on the test images."
+        )
+    by_method = evaluation.record.setup.by_method
+    given = {method: by_method.get(method, {}).get("lr") for method in sorted(set(runs["method"]))}
+    if rates := [f"{method} {float(rate):g}" for method, rate in given.items() if rate is not None]:
+        lines.append(f"Learning rates: {', '.join(rates)}.")
+    rows = [(plan, row) for plan in plans for row in plan.rows if evaluation.stand_in(plan, row)]
+    if rows:
+        names = dict.fromkeys(evaluation.name_of(plan, row) for plan, row in rows)
+        lines.append(f"Stand-ins for what a method's authors use: {'; '.join(names)}.")
+    if evaluation.replays(plans):
         lines.append(SHOWS_REPLAY)
     return lines
 
@@ -158,27 +178,24 @@ def _index(
     intro: Sequence[str],
     tables: Mapping[str, Tables],
     found: Sequence[Verdict],
-    figures: Sequence[Drawn],
+    figures: Mapping[str, Sequence[Figure]],
 ) -> str:
     lines = [f"# {title}", ""]
     whole = "[The same as one page](index.html), with filters and values under the pointer."
     for paragraph in (*intro, whole):
         lines += [paragraph, ""]
-    lines += ["## Verdict", "", *(line.replace("## ", "### ") for line in verdict_lines(found)), ""]
+    if found:
+        lines += ["## Verdict", "", *(line.replace("## ", "### ") for line in verdict_lines(found)), ""]
     for plan in plans:
         lines += [f"## {plan.title}", ""]
         shown = ", ".join(f"`{label}`" for label in plan.shows)
         lines += [f"In the paper: {shown}." if shown else "The paper leaves this open.", ""]
         for name, table in tables[plan.name].items():
             lines += [to_markdown(table), f"[CSV](tables/{name}.csv) · [LaTeX](tables/{name}.tex)", ""]
-        for figure in figures:
-            if figure.plan == plan.name:
-                file = f"{FOLDER}/{figure.name}"
-                lines += [
-                    f"![{figure.name}]({file}.png)",
-                    "",
-                    f"{figure.caption} [PDF]({file}.pdf) · [SVG]({file}.svg)",
-                    "",
-                ]
-    lines += ["## Where the paper contradicts itself", "", *(f"- {sentence}" for sentence in contradictions())]
+        for figure in figures.get(plan.name, ()):
+            file = f"{FOLDER}/{figure.name}"
+            lines += [f"![{figure.name}]({file}.png)", ""]
+            lines += [f"{figure.caption} [PDF]({file}.pdf) · [SVG]({file}.svg)", ""]
+    if any(plan.shows for plan in plans):
+        lines += ["## Where the paper contradicts itself", "", *(f"- {sentence}" for sentence in contradictions())]
     return "\n".join(lines) + "\n"

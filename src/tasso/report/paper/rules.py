@@ -41,20 +41,20 @@ from tasso.report.paper.verdict import (
     too_few,
 )
 from tasso.report.significance import FEWEST
-from tasso.report.tables import SETTING_NAMES, count_of, fixed
+from tasso.report.tables import CORE_METRICS, SETTING_NAMES, count_of, fixed
 
 Rule = Callable[[Evaluation, Correct], Judgement]
 
-METRIC_NAMES = {"accuracy": "accuracy", "forgetting": "forgetting", "zero_shot_degradation": "zero-shot degradation"}
+METRIC_NAMES = {metric.key: metric.name.lower() for metric in CORE_METRICS}
 _JUDGED: dict[Outcome, str] = {HOLDS: "ahead", FAILS: "behind", CLOSE: "too close to tell"}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RowComparison:
     """One row of a plan against another.
 
     Attributes:
-        compared_pair: the second row; of several the best, named by `{rival}` in `words`.
+        rivals: the second row; of several the best, named by `{rival}` in `words`.
         words: what is compared; by default the labels of the rows.
         ahead: must the first be ahead? Otherwise it is enough that it is not behind.
         less: two more rows, whose difference is subtracted: a difference of differences.
@@ -64,21 +64,21 @@ class Comparison:
     setting: Setting
     metric: str
     first: str
-    compared_pair: str | tuple[str, ...]
+    rivals: str | tuple[str, ...]
     words: str = ""
     ahead: bool = True
     less: tuple[str, str] | None = None
 
     def judged(self, evaluation: Evaluation, correct: Correct) -> tuple[Paired, Finding] | None:
         """The leads and what they say; None while runs are missing."""
-        compared_pair = (self.compared_pair,) if isinstance(self.compared_pair, str) else self.compared_pair
-        leads = {rival: found for rival in compared_pair if (found := self._leads(evaluation, rival)) is not None}
-        if len(leads) < len(compared_pair):
+        rivals = (self.rivals,) if isinstance(self.rivals, str) else self.rivals
+        leads = {rival: found for rival in rivals if (found := self._leads(evaluation, rival)) is not None}
+        if len(leads) < len(rivals):
             return None
         rival = min(leads, key=lambda name: leads[name].mean)
         paired = leads[rival]
         outcome = judge(paired, correct)
-        papers = [value for one in compared_pair if (value := self._printed_lead(one)) is not None]
+        papers = [value for one in rivals if (value := self._printed_lead(one)) is not None]
         words = self.words.format(rival=rival) or f"{self.first} against {rival}"
         finding = Finding(
             f"{SETTING_NAMES[self.setting]} {METRIC_NAMES[self.metric]}, {words}",
@@ -104,19 +104,14 @@ class Comparison:
         return direction(self.metric) * float(sum(map(Decimal.__mul__, numbers, map(Decimal, signs)), Decimal()))
 
 
-@dataclass(frozen=True, init=False)
 class Ahead:
     """Holds if every comparison does, does not hold if one does not.
 
     `resolution`: where nothing is decided, say how small a difference would not be seen.
     """
 
-    comparisons: tuple[Comparison, ...]
-    resolution: bool
-
-    def __init__(self, *comparisons: Comparison, resolution: bool = False) -> None:
-        object.__setattr__(self, "comparisons", comparisons)
-        object.__setattr__(self, "resolution", resolution)
+    def __init__(self, *comparisons: RowComparison, resolution: bool = False) -> None:
+        self.comparisons, self.resolution = comparisons, resolution
 
     def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         found = [judged for one in self.comparisons if (judged := one.judged(evaluation, correct)) is not None]
@@ -160,9 +155,9 @@ class Best:
     def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         (table,) = printed_tables("main", self.setting)
         compared = [row for row in MAIN if row != TASSO and table.find(row.printed, self.metric)]
-        compared_pair = [row.label for row in compared if not evaluation.shows_replay(row.label)]
+        rivals = [row.label for row in compared if not evaluation.shows_replay(PLANS["main"], row)]
         ours = evaluation.values("main", TASSO.label, self.setting, self.metric)
-        leads = pd.DataFrame({rival: self._by_sequence(evaluation, ours, rival) for rival in compared_pair}, SEQUENCES)
+        leads = pd.DataFrame({rival: self._by_sequence(evaluation, ours, rival) for rival in rivals}, SEQUENCES)
         margins, complete = leads.min(axis=1).dropna(), not leads.isna().any(axis=None)
         if margins.empty:
             return Judgement(UNTESTED)
@@ -177,7 +172,7 @@ class Best:
         outcome = judge_wins(
             paired, [noise] * len(margins), needed, missing, correct, complete=complete, ahead=mean_lead > 0
         )
-        papers = [self._printed_lead(rival) for rival in compared_pair]
+        papers = [self._printed_lead(rival) for rival in rivals]
         findings = (
             Finding("sequences won", paired.ahead, len(margins), "sequence", paper=needed, signed=False, digits=0),
             Finding(
@@ -193,9 +188,10 @@ class Best:
             notes.append(
                 f"Within two standard errors of the seeds ({fixed(noise, 2)}): {within} of {len(margins)} leads."
             )
-        notes += self._left_out(evaluation, ours, compared_pair)
+        notes += self._left_out(evaluation, ours, rivals)
         if outcome in (FAILS, FEW) and not complete:
-            notes.append(f"{evaluation.missing_note('main')}.")
+            why = evaluation.missing_note("main")
+            notes.append(f"{why[0].upper()}{why[1:]}.")
         few = "" if outcome == UNTESTED else few_seeds(seeds, spread)
         if outcome == FEW:
             few = too_few(len(margins), "sequence", FEWEST)
@@ -211,16 +207,16 @@ class Best:
         assert theirs is not None
         return direction(self.metric) * float(ours - theirs)
 
-    def _left_out(self, evaluation: Evaluation, ours: pd.Series[float], compared_pair: list[str]) -> list[str]:
+    def _left_out(self, evaluation: Evaluation, ours: pd.Series[float], rivals: list[str]) -> list[str]:
         """Methods that we ran and that are not compared here."""
         notes = []
         for row in MAIN:
             theirs = evaluation.values("main", row.label, self.setting, self.metric)
-            if row == TASSO or row.label in compared_pair or (paired := pair(ours, theirs, self.metric)) is None:
+            if row == TASSO or row.label in rivals or (paired := pair(ours, theirs, self.metric)) is None:
                 continue
             behind = sum(lead < 0 for lead in paired.leads)
             by_paper = f"which the paper leaves out in {SETTING_NAMES[self.setting]}"
-            why = "whose row shows replay" if evaluation.shows_replay(row.label) else by_paper
+            why = "whose row shows replay" if evaluation.shows_replay(PLANS["main"], row) else by_paper
             notes.append(
                 f"{row.label}, {why}, is better than TASSO in {behind} of "
                 f"{count_of(len(paired.leads), paired.unit)} (TASSO's lead: {signed(paired.mean)})."
@@ -302,7 +298,7 @@ class SmallSpread:
                 return Judgement(UNTESTED)
             if seeds < FEWEST:
                 return Judgement(FEW, seeds=seeds, few=too_few(seeds, "seed", FEWEST))
-            found, paper = float(values.std(ddof=0)), published().table("seeds").number_of("std", metric)
+            found, paper = float(values.std(ddof=0)), published().tables["seeds"].number_of("std", metric)
             assert paper is not None
             outcome = HOLDS if found <= self.larger * paper else FAILS
             what = f"standard deviation of {METRIC_NAMES[metric]}"
@@ -324,7 +320,7 @@ class Closer:
 
     def __call__(self, evaluation: Evaluation, correct: Correct) -> Judgement:
         leads = evaluation.closer("classes")
-        if len(leads.columns) < self.of:
+        if leads.empty or len(leads.columns) < self.of:
             return Judgement(UNTESTED)
         means, seeds = leads.mean(), len(leads)
         paired = Paired(tuple(means), "data set", seeds)
@@ -378,6 +374,6 @@ class TimeRatio:
 
 def _printed_seconds(label: str) -> float:
     row = next(row for row in PLANS["compute"].rows if row.label == label)
-    text = published().table("compute").text(row.printed, "Wall-clock time") or ""
+    text = published().tables["compute"].text(row.printed, "Wall-clock time") or ""
     hours, minutes, seconds = (int(part.strip("hms")) for part in text.split())
     return float(3600 * hours + 60 * minutes + seconds)

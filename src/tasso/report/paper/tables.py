@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, pstdev
 
 import pandas as pd
 
 from tasso.data.benchmarks import BENCHMARKS
 from tasso.data.sequences import rotation
-from tasso.experiments.plans import SND, TASSO, Plan
+from tasso.experiments.plans import DISTANCES, SND, TASSO, Plan
 from tasso.report.frame import SETTINGS, Setting, costs
 from tasso.report.paper.evaluation import LEVELS, Evaluation
 from tasso.report.paper.published import (
     CORE,
-    DISTANCES,
     PublishedRow,
     PublishedTable,
     printed_row,
@@ -43,7 +42,11 @@ from tasso.report.tables import (
     fixed,
     matrix_table,
     mean_cell,
+    method_rows,
+    or_none,
+    seed_notes,
 )
+from tasso.report.templates import slug
 
 PAPER = "paper, its own data"
 PAPER_BENCHMARK, PAPER_MODEL = "mtil", "ViT-B-16-quickgelu (openai)"
@@ -51,7 +54,7 @@ Tables = dict[str, Table]  # by a name that a file can have
 
 
 def tables_of(plan: Plan, evaluation: Evaluation) -> Tables:
-    """All tables of a plan."""
+    """All tables of a plan; ours say how many runs are missing."""
     makers: dict[str, Callable[[Plan, Evaluation], Tables]] = {
         "main": main_tables,
         "distances": grid_tables,
@@ -62,7 +65,13 @@ def tables_of(plan: Plan, evaluation: Evaluation) -> Tables:
         "datasets": data_set_tables,
         "sequences": sequence_tables,
     }
-    return makers.get(plan.name, ablation_tables)(plan, evaluation)
+    tables = makers.get(plan.name, ablation_tables)(plan, evaluation)
+    missing, wanted = evaluation.missing(plan.name)
+    if not missing:
+        return tables
+    note = f"{missing} of {count_of(wanted, 'run')} missing; a dash stands for what is not there yet."
+    ours = {name: table for name, table in tables.items() if not name.startswith("paper-")}
+    return tables | {name: replace(table, notes=(*table.notes, note)) for name, table in ours.items()}
 
 
 # -- the main tables: eight methods, eight sequences ---------------------------------------------------------------
@@ -71,11 +80,11 @@ def tables_of(plan: Plan, evaluation: Evaluation) -> Tables:
 def main_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     """One table per setting and metric, then the paper's own two."""
     tables = {
-        f"main-{setting}-{_slug(metric.key)}": _main_table(plan, evaluation, setting, metric)
+        f"main-{setting}-{slug(metric.key)}": _main_table(plan, evaluation, setting, metric)
         for setting in SETTINGS
         for metric in CORE_METRICS
     }
-    return tables | {f"paper-main-{setting}": as_printed(published().table(f"main-{setting}")) for setting in SETTINGS}
+    return tables | {f"paper-main-{setting}": as_printed(published().tables[f"main-{setting}"]) for setting in SETTINGS}
 
 
 def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Metric) -> Table:
@@ -106,14 +115,17 @@ def _main_table(plan: Plan, evaluation: Evaluation, setting: Setting, metric: Me
     if metric.key == "accuracy" and len(evaluation.runs(plan.name)):
         zero_shot = Cell(_zero_shot(evaluation, plan, setting))
         rows.append(Row((Cell(ZERO_SHOT), *[zero_shot] * len(ours), *[Cell(None)] * (len(columns) - len(ours)))))
-    for index, row in enumerate(plan.rows):
-        name = evaluation.name_of(plan.name, row.label)
-        rows.append(Row((Cell(name), *(column[index] for column in grid)), label=name))
+    rows += _rows(plan, evaluation, grid)
     notes = [f"{SETTING_NAMES[setting]}: {SETTING_MEANINGS[setting]}. {metric.name}: {metric.meaning}. In percent."]
     notes += _seed_notes(values) + _runner_up(plan, evaluation, setting, metric, means)
-    notes += _paper_notes(evaluation, printed) + _missing_notes(plan, evaluation)
+    notes += _paper_notes(evaluation, printed)
     title = f"{SETTING_NAMES[setting]} {metric.name.lower()} on {evaluation.where}"
     return Table(title, (Column("Method", numeric=False), *columns), tuple(rows), tuple(notes))
+
+
+def _rows(plan: Plan, evaluation: Evaluation, grid: Sequence[list[Cell]]) -> list[Row]:
+    """The rows of a plan, from columns of cells."""
+    return method_rows([evaluation.name_of(plan, row) for row in plan.rows], grid)
 
 
 def _zero_shot(evaluation: Evaluation, plan: Plan, setting: Setting) -> float:
@@ -171,20 +183,14 @@ def _ablation_table(plan: Plan, evaluation: Evaluation, setting: Setting) -> Tab
     shows_paper = sum(row is not None for row in printed) > 1
     if shows_paper:
         paper = [[_printed_cell(row, index) for row in printed] for index in range(len(CORE))]
-        names = [metric.name.lower() for metric in CORE_METRICS]
         columns += [Column(f"{PAPER}: {metric.name.lower()}", metric.better, apart=True) for metric in CORE_METRICS]
         grid += paper
         if comparable(evaluation):
-            columns += [Column(f"ours less paper: {name}") for name in names]
+            columns += [Column(f"ours less paper: {metric.name.lower()}") for metric in CORE_METRICS]
             grid += [_differences(*both) for both in zip(ours, paper, strict=True)]
-    rows = [
-        Row((Cell(row.label_at(evaluation.record.setup)), *(column[index] for column in grid)), label=row.label)
-        for index, row in enumerate(plan.rows)
-    ]
     notes = [_where_note(plan, evaluation, setting), *_seed_notes(values["accuracy"])]
     notes += _paper_notes(evaluation, printed_tables(plan.name, setting)[0]) if shows_paper else []
-    title = _titled(plan, evaluation, setting)
-    return Table(title, tuple(columns), tuple(rows), tuple(notes + _missing_notes(plan, evaluation)))
+    return Table(_titled(plan, evaluation, setting), tuple(columns), tuple(_rows(plan, evaluation, grid)), tuple(notes))
 
 
 def grid_tables(plan: Plan, evaluation: Evaluation) -> Tables:
@@ -197,7 +203,7 @@ def grid_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             cells = _best_marked(list(map(mean_cell, values)), metric.better)
             at = {(row.cells["f⊥"], row.cells["f∥"]): cell for row, cell in zip(plan.rows, cells, strict=True)}
             columns = [Column("Outside", numeric=False), *(Column(f"inside {name}") for name in names.values())]
-            printed = published().table(f"kd-grid-{metric.key}") if setting == "mtil" else None
+            printed = published().tables[f"kd-grid-{metric.key}"] if setting == "mtil" else None
             columns += [Column(f"{PAPER}: inside {name}", apart=True) for name in names.values()] if printed else []
             rows = [
                 Row((Cell(f"outside {name}"), *(at[sign, inside] for inside in names),
@@ -209,8 +215,8 @@ def grid_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             notes = [f"{what} in percent, {better}; the best of the nine is marked.", *_seed_notes(values)]
             notes += _paper_notes(evaluation, printed) if printed else []
             title = f"{plan.title}: {what} on {evaluation.where}"
-            table = Table(title, tuple(columns), tuple(rows), tuple(notes + _missing_notes(plan, evaluation)))
-            tables[f"distances-{setting}-{_slug(metric.key)}"] = table
+            table = Table(title, tuple(columns), tuple(rows), tuple(notes))
+            tables[f"distances-{setting}-{slug(metric.key)}"] = table
     return tables
 
 
@@ -218,7 +224,7 @@ def seed_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     """Seed by seed, then mean and standard deviation, for each row of the plan."""
     tables: Tables = {}
     for setting in SETTINGS:
-        printed = published().table("seeds") if setting == "mtil" else None
+        printed = published().tables["seeds"] if setting == "mtil" else None
         shown = [(row.label, metric) for row in plan.rows for metric in CORE_METRICS]
         columns = [Column(f"{label}: {metric.name.lower()}", metric.better) for label, metric in shown]
         if printed:
@@ -230,19 +236,15 @@ def seed_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             Row((Cell(str(seed)), *(Cell(values.get(seed)) for values in found), *_printed_cells(printed, str(seed))))
             for seed in evaluation.record.seeds(plan.name)
         ]
-        for name, key in (("Mean", "mean"), ("Std", "std")):
-            cells = [
-                Cell((values.mean() if key == "mean" else values.std(ddof=0)) if len(values) > 1 else None)
-                for values in found
-            ]
-            line = (Cell(name), *cells, *_printed_cells(printed, key))
+        for key, of in (("mean", fmean), ("std", pstdev)):
+            cells = [Cell(of(values) if len(values) > 1 else None) for values in found]
+            line = (Cell(key.capitalize()), *cells, *_printed_cells(printed, key))
             rows.append(Row(line, starts_block=key == "mean"))
         notes = [
             f"{_where_note(plan, evaluation, setting)} "
             "The standard deviation is the paper's, with n in the denominator; other tables have n - 1."
         ]
         notes += _paper_notes(evaluation, printed) if printed else []
-        notes += _missing_notes(plan, evaluation)
         title = _titled(plan, evaluation, setting)
         columns = [Column("Seed", numeric=False), *columns]
         tables[f"seeds-{setting}"] = Table(title, tuple(columns), tuple(rows), tuple(notes))
@@ -254,7 +256,7 @@ def seed_tables(plan: Plan, evaluation: Evaluation) -> Tables:
 
 def compute_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     """Training time, speed and memory of the timed runs, and the arithmetic of a step."""
-    printed, arithmetic = published().table("compute"), evaluation.record.arithmetic
+    printed, arithmetic = published().tables["compute"], evaluation.record.arithmetic
     columns = [Column("Row", numeric=False), Column("Training (s)", "down"), Column("Images per second", "up")]
     columns += [Column("Peak memory (GiB)", "down"), Column("TFLOP per step", "down")]
     columns += [Column(f"{PAPER}: {name}", numeric=False, apart=True) for name in printed.columns]
@@ -277,7 +279,7 @@ def compute_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             f"{' or '.join(map(str, sorted(classes)))} classes, teachers included. The paper does not say what its "
             "TFLOPs are of."
         )
-    notes += [*_paper_notes(evaluation, printed), *_missing_notes(plan, evaluation)]
+    notes += _paper_notes(evaluation, printed)
     return {"compute": Table(f"Time and memory on {evaluation.where}", tuple(columns), tuple(rows), tuple(notes))}
 
 
@@ -288,11 +290,7 @@ def _costs(evaluation: Evaluation, run: str | None) -> tuple[Cell, Cell, Cell]:
     images = (found["seconds"] * found["images_per_second"]).sum(skipna=False)
     memory = found["peak_memory_bytes"].max() / 2**30
     speed = None if seconds is None else images / seconds
-    return _cell(seconds, 1), _cell(speed, 0), _cell(memory, 2)
-
-
-def _cell(value: float | None, digits: int) -> Cell:
-    return Cell(None if value is None or pd.isna(value) else float(value), digits=digits)
+    return Cell(or_none(seconds), digits=1), Cell(or_none(speed), digits=0), Cell(or_none(memory))
 
 
 def matrix_tables(plan: Plan, evaluation: Evaluation) -> Tables:
@@ -303,9 +301,9 @@ def matrix_tables(plan: Plan, evaluation: Evaluation) -> Tables:
             table = matrix_table(evaluation.rows_of([line.run]), setting)
             what = f"{line.row}, {line.sequence}, seed {line.seed}"
             title = f"{what}: {SETTING_NAMES[setting]} accuracy on {evaluation.where}"
-            name = f"matrix-{setting}-{_slug(line.row.lower())}-{line.sequence}-{line.seed}"
+            name = f"matrix-{setting}-{slug(line.row)}-{line.sequence}-{line.seed}"
             tables[name] = replace(table, title=title)
-        tables[f"paper-matrix-{setting}"] = as_printed(published().table(f"matrix-{setting}"))
+        tables[f"paper-matrix-{setting}"] = as_printed(published().tables[f"matrix-{setting}"])
     return tables
 
 
@@ -322,7 +320,7 @@ def data_set_tables(plan: Plan, evaluation: Evaluation) -> Tables:
         rows.append(Row((Cell(name), *(Cell(size, digits=0) for size in sizes)), starts_block=is_reference))
     note = f"{benchmark.summary[0].upper()}{benchmark.summary[1:]}."
     ours = Table(f"Data sets of {benchmark.name}", columns, tuple(rows), (note,))
-    return {"datasets": ours, "paper-datasets": as_printed(published().table("datasets"))}
+    return {"datasets": ours, "paper-datasets": as_printed(published().tables["datasets"])}
 
 
 def sequence_tables(plan: Plan, evaluation: Evaluation) -> Tables:
@@ -333,7 +331,7 @@ def sequence_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     columns = [Column("Sequence", numeric=False), *(Column(f"Task {number}", numeric=False) for number in numbers)]
     rows = [Row((Cell(f"S{number}"), *(Cell(name) for name in rotation(tasks, number)))) for number in numbers]
     ours = Table(f"Sequences of {benchmark}", tuple(columns), tuple(rows))
-    return {"sequences": ours, "paper-sequences": as_printed(published().table("sequences"))}
+    return {"sequences": ours, "paper-sequences": as_printed(published().tables["sequences"])}
 
 
 # -- class texts and images ------------------------------------------------------------------------------------------
@@ -344,28 +342,28 @@ def alignment_tables(plan: Plan, evaluation: Evaluation) -> Tables:
     names, digits = {"classes": "class means", "images": "images"}, 4
     texts = evaluation.texts
     tasks = evaluation.text_tasks or list(BENCHMARKS[evaluation.record.setup.benchmark].tasks)
-    columns, grid = [Column("Data set", numeric=False)], []
-    for level in LEVELS:
-        columns += [Column(f"{names[level]}: {name}", "down") for name in (ZERO_SHOT, TASSO.label, SND.label)]
-        for task in tasks:
-            here = texts[texts["task"] == task]
-            start = here[here["step"] == 0][level].dropna()
-            last = [here[(here["step"] > 0) & (here["row"] == row)][level].dropna() for row in (TASSO.label, SND.label)]
-            pairs = _best_marked([mean_cell(values, digits) for values in last], "down")
-            grid.append([_cell(start.iloc[0] if len(start) else None, digits), *pairs])
-    rows = [Row((Cell(task), *grid[number], *grid[len(tasks) + number])) for number, task in enumerate(tasks)]
+    shown = [(level, name) for level in LEVELS for name in (ZERO_SHOT, TASSO.label, SND.label)]
+    columns = [Column("Data set", numeric=False), *(Column(f"{names[level]}: {name}", "down") for level, name in shown)]
+    rows = []
+    for task in tasks:
+        cells = [Cell(task)]
+        for level in LEVELS:
+            here = texts[texts["task"] == task].dropna(subset=level)
+            start, last = here[here["step"] == 0][level], here[here["step"] > 0]
+            cells.append(Cell(next(iter(start), None), digits=digits))
+            learned = [mean_cell(last[last["row"] == row][level], digits) for row in (TASSO.label, SND.label)]
+            cells += _best_marked(learned, "down")
+        rows.append(Row(tuple(cells)))
     notes = [
         "Medians of 1 − cosine after the last task of S1; lower is closer. Class means: the text of a class against "
         "the mean of its images, as the paper draws it. Images: each image against the text of its class."
     ]
     counts = sorted({texts[texts["row"] == row]["seed"].nunique() for row in (TASSO.label, SND.label)})
-    if counts[-1] > 1:
-        notes.append(f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds.")
+    notes += seed_notes(counts) if counts[-1] > 1 else []
     for level in LEVELS:
         if len(leads := evaluation.closer(level).mean()):
             won = int((leads > 0).sum())
             notes.append(f"By {names[level]}, TASSO is closer on {won} of {count_of(len(leads), 'data set')}.")
-    notes += _missing_notes(plan, evaluation)
     return {"alignment": Table(f"{plan.title} on {evaluation.where}", tuple(columns), tuple(rows), tuple(notes))}
 
 
@@ -444,21 +442,12 @@ def _titled(plan: Plan, evaluation: Evaluation, setting: Setting) -> str:
     return f"{plan.title}{end} {SETTING_NAMES[setting]} on {evaluation.where}"
 
 
-def _slug(text: str) -> str:
-    return text.replace("_", "-").replace(" ", "-")
-
-
 def _where_note(plan: Plan, evaluation: Evaluation, setting: Setting) -> str:
     return f"{SETTING_NAMES[setting]}, {', '.join(evaluation.record.sequences(plan.name))}. In percent."
 
 
 def _seed_notes(values: Sequence[pd.Series[float]]) -> list[str]:
-    counts = sorted({row.index.get_level_values("seed").nunique() for row in values if len(row)})
-    if not counts:
-        return []
-    if counts[-1] == 1:
-        return ["One seed: differences smaller than the spread over seeds mean nothing."]
-    return [f"Mean ± sample standard deviation (n - 1) over {' or '.join(map(str, counts))} seeds."]
+    return seed_notes(row.index.get_level_values("seed").nunique() for row in values if len(row))
 
 
 def _paper_notes(evaluation: Evaluation, table: PublishedTable) -> list[str]:
@@ -466,10 +455,3 @@ def _paper_notes(evaluation: Evaluation, table: PublishedTable) -> list[str]:
     whose = "the same benchmark and model as ours" if same else "another model and other data than ours"
     marks = "Marks are set in ours and in theirs apart."
     return [f'Columns headed "{PAPER}" are printed in {table.reference}: {whose}. {marks}']
-
-
-def _missing_notes(plan: Plan, evaluation: Evaluation) -> list[str]:
-    missing, wanted = evaluation.missing(plan.name)
-    if not missing:
-        return []
-    return [f"{missing} of {count_of(wanted, 'run')} missing; a dash stands for what is not there yet."]

@@ -16,7 +16,7 @@ from typing import Literal
 import pandas as pd
 
 from tasso.report.significance import FEWEST, LEVEL, paired_differences, sign_flip_p
-from tasso.report.tables import count_of, fixed
+from tasso.report.tables import METRIC_COLUMNS, count_of, fixed
 
 Outcome = Literal["holds", "does not hold", "too close to tell", "not enough runs", "not tested on this benchmark"]
 HOLDS: Outcome = "holds"
@@ -59,7 +59,7 @@ class Paired:
 
 def direction(metric: str) -> int:
     """1 where higher is better, -1 where lower is."""
-    return -1 if metric in ("forgetting", "zero_shot_degradation") else 1
+    return {"up": 1, "down": -1}[next(one.better for one in METRIC_COLUMNS if one.key == metric)]
 
 
 def pair(first: pd.Series[float], second: pd.Series[float], metric: str) -> Paired | None:
@@ -138,8 +138,7 @@ class Finding:
 
     def number(self, value: float) -> str:
         """A value of this kind, with its digits."""
-        text = fixed(value, self.digits)
-        return f"+{text}" if self.signed and not text.startswith("-") else text
+        return (signed if self.signed else fixed)(value, self.digits)
 
     @property
     def text(self) -> str:
@@ -170,10 +169,11 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict(Judgement):
-    """The judgement of one claim. `question`: the paper does not claim it."""
+    """The judgement of one claim, which needs the runs of `plan`. `question`: the paper does not claim it."""
 
     key: str = ""
     claim: str = ""
+    plan: str = ""
     question: bool = False
 
     @property
