@@ -1,7 +1,7 @@
 """Reports are views of one table of results, read from run folders or from files of studies.
 
-Nothing here trains. Importing this package does not import torch; it needs pandas and rich. What draws also needs matplotlib
-and jinja2, and is imported when it is first asked for: the tables that a run prints do without.
+Nothing here trains. Importing this package does not import torch; it needs pandas and rich. What draws also needs
+matplotlib and jinja2, and is imported when it is first asked for: the tables that a run prints do without.
 """
 
 from importlib import import_module
