@@ -112,7 +112,9 @@ def without_compiler(optimizer: type[Kind]) -> type[Kind]:
 
 def _unwrapped(method: Any) -> Any:
     """A method without PyTorch's wrappers; one that is wrapped in a way that is not known here stays as it is."""
-    where = inspect.isfunction(method) and (method.__globals__["__name__"], method.__code__.co_name)
+    if not (inspect.isfunction(method) and hasattr(method, "__wrapped__")):
+        return method
+    where = (method.__globals__["__name__"], method.__code__.co_name)
     if where in (("torch._compile", "inner"), ("torch.optim.optimizer", "wrapper")):  # the latter is put on anew
         return _unwrapped(method.__wrapped__)
     if where == ("torch.optim.optimizer", "_use_grad"):
