@@ -32,6 +32,7 @@ from tasso.errors import DataError, RunError
 from tasso.training.learner import Learner, learn
 from tasso.training.loop import TaskLoop
 from tasso.training.run_data import RunData
+from tasso.training.run_folder import RunFolder
 
 CPU = torch.device("cpu")
 POOL = thread_pool(2)
@@ -351,10 +352,11 @@ def test_a_run_that_reads_ahead_has_the_same_bits(
     assert same(runs[0][1], runs[1][1])
 
 
+@pytest.mark.parametrize(("place", "step"), [(Learner, "_set_up_model"), (RunFolder, "opened")])
 def test_reading_ahead_stops_where_a_run_cannot_begin(
-    quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, reading_ahead: list[PixelCache]
+    quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, reading_ahead: list[PixelCache], place: type, step: str
 ) -> None:
-    monkeypatch.setattr(Learner, "_set_up_model", lambda learner: 1 / 0)
+    monkeypatch.setattr(place, step, lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         learn(from_dict(quick))
     [cache] = reading_ahead

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def learn_resolved(
     check_installed(config.track)
     folder.check_usable(config)
     learner = Learner(config, method, folder, distributed=distributed, extends=extends)
-    with folder.opened(config):
+    with closing(learner.data.cache), folder.opened(config):
         begin(learner)
         distributed.barrier()  # the folder exists, and with --overwrite its old content is removed
         results = learner.run()
@@ -206,7 +207,6 @@ class Learner:
             results = self._run()
             finished = True
         finally:
-            self.data.cache.close()
             self.tracking.close(finished)
         return results
 
