@@ -563,6 +563,8 @@ def test_counts_are_checked_against_the_paper(tmp_path: Path) -> None:
     replicas.write(tmp_path, "imagenet")
     checked = one(tmp_path, "imagenet", dataclasses.replace(LAX, check_counts=True)).problem
     assert "imagenet: expected 1000 classes, found 3 classes" in (checked or "")
+    with pytest.raises(DataError, match=r"found 0 classes, 0 train, 0 test\. Use"):  # such as empty labels of flowers
+        RECIPES["dtd"].data_set.check(Listing((), []).task(tmp_path))
 
 
 @pytest.mark.parametrize("name", RECIPES)

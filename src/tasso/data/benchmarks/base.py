@@ -58,7 +58,7 @@ class DataSet:
         """Raise a DataError if it has other sizes; of other classes it names the first."""
         found = {key: task.counts[key] for key in self.sizes}
         if found != self.sizes:
-            other = found["classes"] != self.classes
+            other = task.class_names and found["classes"] != self.classes
             hint = f" (the first class is {task.class_names[0]!r}: another data set?)" if other else ""
             raise DataError(
                 f"{self.name}: expected {_words(self.sizes)}, found {_words(found)}{where}{hint}. Use "
