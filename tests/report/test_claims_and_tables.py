@@ -30,6 +30,7 @@ from tasso.report import ReportError, to_csv, to_latex, to_markdown
 from tasso.report.frame import COLUMNS, SETTINGS, Setting
 from tasso.report.paper.claims import CLAIMS, verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
+from tasso.report.paper.figures import shown_runs
 from tasso.report.paper.page import THEMES
 from tasso.report.paper.published import CORE, PublishedTable, printed_row, published
 from tasso.report.paper.report import introduction, write_evaluation
@@ -422,6 +423,15 @@ def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Ev
             "GIFT, whose row shows replay, is better than TASSO in 8 of 8 sequences" in found["best-accuracy-mtil"].note
         )
         assert told == (setup is drawn)
+
+
+def test_the_only_row_is_concluded_from_even_if_it_shows_replay(measured: Callable[..., Evaluation]) -> None:
+    """The page said that no run had finished."""
+    main, drawn = PLANS["main"], Setup({"benchmark": "atlas"}, {"gift": {"method.generator": "atlas"}}, 256)
+    for methods, concluded in ((["gift"], {"GIFT"}), (["gift", "snd"], {"SnD"})):
+        evaluation = measured(lambda _, row, *where: 50.0 if row.method in methods else None, drawn, [main])
+        found = evaluation.without_replays(shown_runs(evaluation, [main]), [main])
+        assert set(found["label"]) == concluded
 
 
 @pytest.mark.slow

@@ -135,6 +135,11 @@ class Evaluation:
         rows = [(plan, row) for plan in plans for row in plan.rows if self.shows_replay(plan, row)]
         return {self.name_of(plan, row) for plan, row in rows if len(self.runs(plan.name, row.label))}
 
+    def without_replays(self, frame: pd.DataFrame, plans: Iterable[Plan]) -> pd.DataFrame:
+        """A labelled table of these plans without rows that show replay, unless it has no others."""
+        others = frame[~frame["label"].isin(self.replays(plans))]
+        return frame if others.empty else others
+
     @cached_property
     def _spreads(self) -> dict[tuple[str, str], float]:
         found: dict[tuple[str, str], pd.Series[float]] = {}

@@ -180,7 +180,7 @@ def write_growth(evaluation: Evaluation, out: Path, plans: Sequence[Plan], *, fi
         out / "index.html",
         title=f"Growing data, {evaluation.model}",
         intro="",
-        sentence=conclude(frame[~frame["label"].isin(evaluation.replays(run))]),
+        sentence=conclude(evaluation.without_replays(frame, run)),
         sections=[Section(RANKING, "By kind of growth", [Shown(name, table) for name, table in tables.items()])],
         matrices_of=(),
         distances_of=(),

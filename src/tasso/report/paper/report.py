@@ -96,7 +96,7 @@ def _sentence(plans: Sequence[Plan], evaluation: Evaluation, shown: pd.DataFrame
     """What the runs show; rows that show replay are left out, as in the verdict."""
     if not any(plan.rows for plan in plans):
         return "These tables need no runs."
-    return conclude(shown[~shown["label"].isin(evaluation.replays(plans))])
+    return conclude(evaluation.without_replays(shown, plans))
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
