@@ -425,13 +425,14 @@ def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Ev
         assert told == (setup is drawn)
 
 
-def test_the_only_row_is_concluded_from_even_if_it_shows_replay(measured: Callable[..., Evaluation]) -> None:
+@pytest.mark.parametrize(("methods", "concluded"), [(["gift"], {"GIFT"}), (["gift", "snd"], {"SnD"})])
+def test_the_only_row_is_concluded_from_even_if_it_shows_replay(
+    measured: Callable[..., Evaluation], methods: list[str], concluded: set[str]
+) -> None:
     """The page said that no run had finished."""
     main, drawn = PLANS["main"], Setup({"benchmark": "atlas"}, {"gift": {"method.generator": "atlas"}}, 256)
-    for methods, concluded in ((["gift"], {"GIFT"}), (["gift", "snd"], {"SnD"})):
-        evaluation = measured(lambda _, row, *where: 50.0 if row.method in methods else None, drawn, [main])
-        found = evaluation.without_replays(shown_runs(evaluation, [main]), [main])
-        assert set(found["label"]) == concluded
+    evaluation = measured(lambda _, row, *where: 50.0 if row.method in methods else None, drawn, [main])
+    assert set(evaluation.without_replays(shown_runs(evaluation, [main]), [main])["label"]) == concluded
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ class RunData:
         return self.cache.pixels(images, what)
 
     def read_ahead(self, *sets: ImageSet | None) -> None:
-        """Begin to read images that the next task will use, while a GPU is busy; a CPU has no time for it."""
+        """Begin to read images that are used next, while a GPU starts or trains; a CPU has no time for it."""
         if self.device.type != "cpu":
             for images in filter(None, sets):
                 self.cache.read_ahead(images)
