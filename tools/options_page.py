@@ -76,7 +76,8 @@ EXTRA_ROWS = {
 TABLE = "| option | meaning | values | default |\n|---|---|---|---|"
 TAIL = """## YAML files
 
-Keys are the options with underscores. What is true or false is `true` or `false`; `on`, `off`, `yes` and `no` are words, as in YAML 1.2. The method is a name, or a mapping of name and options:
+Keys are the options with underscores. What is true or false is `true` or `false`; `on`, `off`, `yes` and `no` are \
+words, as in YAML 1.2. The method is a name, or a mapping of name and options:
 
 ```yaml
 benchmark: mtil-mini
