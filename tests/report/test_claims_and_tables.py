@@ -30,6 +30,7 @@ from tasso.report import ReportError, to_csv, to_latex, to_markdown
 from tasso.report.frame import COLUMNS, SETTINGS, Setting
 from tasso.report.paper.claims import CLAIMS, verdicts
 from tasso.report.paper.evaluation import Evaluation, read_evaluation
+from tasso.report.paper.figures import shown_runs
 from tasso.report.paper.page import THEMES
 from tasso.report.paper.published import CORE, PublishedTable, printed_row, published
 from tasso.report.paper.report import introduction, write_evaluation
@@ -885,6 +886,15 @@ def test_stand_ins_are_told(measured: Callable[..., Evaluation]) -> None:
     )
 
 
+def test_a_page_of_the_main_tables_shows_both_towers_beside_them(measured: Callable[..., Evaluation]) -> None:
+    plans = [PLANS["main"], PLANS["both-towers"]]
+    setup = dataclasses.replace(MINI, main_seeds=(1,), sequences=("S1",))
+    evaluation = measured(flat(), setup, plans)
+    labels = list(shown_runs(evaluation, plans).drop_duplicates("run")["label"])
+    assert labels == [*(row.label for row in PLANS["main"].rows), "TASSO, both towers"]
+    assert set(shown_runs(evaluation, plans[1:])["label"]) == {"TASSO", "TASSO, both towers"}
+
+
 @pytest.mark.slow
 def test_a_page_beyond_the_paper_is_about_its_own_runs(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
     """No claims of the paper, no stand-ins where rows have options of their own, no rates of methods it lacks."""
@@ -953,7 +963,7 @@ def test_texts_and_images(
 def test_texts_need_all_data_sets(measured: Callable[..., Evaluation]) -> None:
     """Runs that kept no distances, or were cut short, are no test of it."""
     evaluation = measured(flat(), plans=TEXTS)
-    untested = "not tested on this benchmark (the runs of the plan alignment lack what the claim is about)"
+    untested = "not tested on this benchmark (the runs of the plan alignment do not cover what the claim is about)"
     assert not outcomes(evaluation)["alignment"].startswith("not tested")
     frame = evaluation.frame
     alone = Evaluation(evaluation.record, frame[frame["method"] == "tasso"])
