@@ -71,18 +71,20 @@ def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
     (first, best), name = ranking[0], SETTING_NAMES[setting]
     value = f"{fixed(best, 1)} % {name} accuracy (zero-shot: {start} %)"
     if len(ranking) == 1:
-        lost = f", and forgets {_points(forgetting[0][1])}" if forgetting else ""
+        lost = f", and {_forgets(forgetting[0][1])}" if forgetting else ""
         return f"{what}: it ends at {value}{lost}."
     gap = fixed(best - ranking[1][1], 1)
     ahead = f"level with {ranking[1][0]}" if float(gap) == 0 else f"{gap} points above {ranking[1][0]}"
     least = ""
     if forgetting:
         other = ", and" if forgetting[0][0] == first else f"; {forgetting[0][0]}"
-        least = f"{other} forgets least, {_points(forgetting[0][1])}"
+        least = f"{other} {_forgets(forgetting[0][1], least=True)}"
     return f"{what}: {first} is the most accurate at the end, {value}, {ahead}{least}."
 
 
-def _points(forgotten: float) -> str:
-    """`2.0 points`; a negative value in words."""
-    text = fixed(forgotten, 1)
-    return f"{text} points" if float(text) >= 0 else f"nothing: earlier tasks gain {text[1:]} points"
+def _forgets(points: float, least: bool = False) -> str:
+    """`forgets 2.0 points`, `forgets least, 2.0 points`; what is negative in words."""
+    text = fixed(points, 1)
+    if float(text) < 0:
+        return f"forgets {'least' if least else 'nothing'}: earlier tasks gain {text[1:]} points"
+    return f"forgets {'least, ' if least else ''}{text} points"
