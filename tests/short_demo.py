@@ -10,6 +10,7 @@ from conftest import few_images
 
 CODE = """
 import sys
+from functools import partial
 
 import torch
 
@@ -20,7 +21,7 @@ from tasso.report.figures import style
 torch.set_num_threads(1)
 style.DPI = 40
 style.RULES["pdf.fonttype"] = 3
-demo.FULL_FOR["gift"] = {"method.images": 8}
+demo.make_setup = partial(demo.make_setup, by_method={"gift": {"method.images": 8}})
 short = dict(batch_size=4, reference_batch_size=4, test_per_class=1, reference_images=8)
 demo.QUICK.update(short)
 demo.FULL.update(short)
