@@ -409,7 +409,7 @@ def test_a_method_that_the_paper_leaves_out_is_named(measured: Callable[..., Eva
 
 
 @pytest.mark.slow
-def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evaluation]) -> None:
+def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
     def value(plan: Plan, row: PlanRow, *where: Any) -> float | None:
         if row.method == "gift":
             return 99.0 if where[3] == "accuracy" else -9.0
@@ -423,6 +423,12 @@ def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Ev
             "GIFT, whose row shows replay, is better than TASSO in 8 of 8 sequences" in found["best-accuracy-mtil"].note
         )
         assert told == (setup is drawn)
+    main, first = [PLANS["main"]], dataclasses.replace(drawn, sequences=("S1",))
+    write_evaluation(measured(value, first, main), tmp_path, main, figures=False)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "7 methods learned" in page
+    assert "GIFT is left out here: its row shows replay." in page
+    assert "over all 0 tests" not in page
 
 
 @pytest.mark.slow
