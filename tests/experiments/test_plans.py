@@ -244,7 +244,7 @@ def test_paper_counts_learns_and_reports(
     main([*words, "--dry-run"])
     said = capsys.readouterr().out
     assert "matrices: 1 run\nalignment: 2 runs\ndatasets: needs no runs\n" in said
-    assert "together: 2 runs (1 are shared between plans)\nfinished already: 0; left: 2 runs, 16 steps" in said
+    assert "together: 2 runs (1 shared between plans)\nfinished already: 0; left: 2 runs, 16 steps" in said
     assert "time: not known" in said
     assert not out.exists()
     assert not reports

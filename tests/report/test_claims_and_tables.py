@@ -409,7 +409,7 @@ def test_a_method_that_the_paper_leaves_out_is_named(measured: Callable[..., Eva
 
 
 @pytest.mark.slow
-def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evaluation]) -> None:
+def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
     def value(plan: Plan, row: PlanRow, *where: Any) -> float | None:
         if row.method == "gift":
             return 99.0 if where[3] == "accuracy" else -9.0
@@ -423,6 +423,12 @@ def test_a_row_that_shows_replay_is_left_out_and_told(measured: Callable[..., Ev
             "GIFT, whose row shows replay, is better than TASSO in 8 of 8 sequences" in found["best-accuracy-mtil"].note
         )
         assert told == (setup is drawn)
+    main, first = [PLANS["main"]], dataclasses.replace(drawn, sequences=("S1",))
+    write_evaluation(measured(value, first, main), tmp_path, main, figures=False)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "7 methods learned" in page
+    assert "GIFT is left out here: its row shows replay." in page
+    assert "over all 0 tests" not in page
 
 
 @pytest.mark.parametrize(("methods", "concluded"), [(["gift"], {"GIFT"}), (["gift", "snd"], {"SnD"})])
@@ -896,6 +902,15 @@ def test_stand_ins_are_told(measured: Callable[..., Evaluation]) -> None:
     )
 
 
+def test_a_page_of_the_main_tables_shows_both_towers_beside_them(measured: Callable[..., Evaluation]) -> None:
+    plans = [PLANS["main"], PLANS["both-towers"]]
+    setup = dataclasses.replace(MINI, main_seeds=(1,), sequences=("S1",))
+    evaluation = measured(flat(), setup, plans)
+    labels = list(shown_runs(evaluation, plans).drop_duplicates("run")["label"])
+    assert labels == [*(row.label for row in PLANS["main"].rows), "TASSO, both towers"]
+    assert set(shown_runs(evaluation, plans[1:])["label"]) == {"TASSO", "TASSO, both towers"}
+
+
 @pytest.mark.slow
 def test_a_page_beyond_the_paper_is_about_its_own_runs(measured: Callable[..., Evaluation], tmp_path: Path) -> None:
     """No claims of the paper, no stand-ins where rows have options of their own, no rates of methods it lacks."""
@@ -964,7 +979,7 @@ def test_texts_and_images(
 def test_texts_need_all_data_sets(measured: Callable[..., Evaluation]) -> None:
     """Runs that kept no distances, or were cut short, are no test of it."""
     evaluation = measured(flat(), plans=TEXTS)
-    untested = "not tested on this benchmark (the runs of the plan alignment lack what the claim is about)"
+    untested = "not tested on this benchmark (the runs of the plan alignment do not cover what the claim is about)"
     assert not outcomes(evaluation)["alignment"].startswith("not tested")
     frame = evaluation.frame
     alone = Evaluation(evaluation.record, frame[frame["method"] == "tasso"])

@@ -366,8 +366,12 @@ def test_conclusion(runs: pd.DataFrame, folder: Callable[..., Path]) -> None:
         "end, 67.5 % MTIL accuracy (zero-shot: 31.5 %), 6.0 points above LwF, and forgets least, 4.0 points."
     )
     assert conclude(first(runs)).endswith(
-        "TASSO ends at 68.5 % MTIL accuracy (zero-shot: 31.5 %), and forgets 3.0 points."
+        "starting from nano: it ends at 68.5 % MTIL accuracy (zero-shot: 31.5 %), and forgets 3.0 points."
     )
+    own = first(runs).assign(benchmark="own (shots 5)")
+    own.loc[(own["metric"] == "forgetting") & (own["setting"] == "mtil"), "value"] = -2.0
+    assert conclude(own).startswith("TASSO learned 3 own tasks (shots 5) one after the other, starting from nano: it ")
+    assert conclude(own).endswith("and forgets nothing: earlier tasks gain 2.0 points.")
     assert conclude(runs[~runs["finished"]]) == "No run has finished yet."
     elsewhere = read_runs(folder("elsewhere", results("LwF", benchmark="globe")))
     assert conclude(pd.concat([runs, elsewhere])) == conclude(runs)

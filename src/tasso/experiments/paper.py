@@ -84,7 +84,7 @@ class Cost:
     def lines(self) -> list[str]:
         lines = [f"{name}: {_runs(count)}" if count else f"{name}: needs no runs" for name, count in self.plans]
         shared = sum(count for _, count in self.plans) - self.runs
-        lines.append(f"together: {_runs(self.runs)}" + (f" ({shared} are shared between plans)" if shared else ""))
+        lines.append(f"together: {_runs(self.runs)}" + (f" ({shared} shared between plans)" if shared else ""))
         left = self.runs - self.finished
         lines.append(f"finished already: {self.finished}; left: {_runs(left)}, {self.steps:,} steps")
         if not left:

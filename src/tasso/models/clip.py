@@ -64,7 +64,7 @@ class Clip:
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
         self.teacher_precision: torch.dtype | None = None  # None: as `precision`
-        # Used in training only: evaluation has batches of many sizes, each of which would be compiled anew.
+        # Used in training only: compiled evaluation gave wrong embeddings (docs/performance.md).
         self.compiled = False
         self.checkpointing = False  # are activations within blocks computed again in the backward pass?
         self.tune = "full"  # which weights of the towers are trained: `tuning.py`

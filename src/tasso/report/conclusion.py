@@ -7,6 +7,7 @@ from collections import Counter
 
 import pandas as pd
 
+from tasso.config import OWN
 from tasso.report.frame import SEEN, Orders, Setting, by_tasks, compare, settings_of, zero_shot_accuracy
 from tasso.report.looks import looks
 from tasso.report.tables import CORE_METRICS, SETTING_NAMES, count_of, fixed, order_means
@@ -62,18 +63,28 @@ def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
         methods = orders.frame["method"].nunique()
         who = "one method" if methods == 1 else f"{methods} methods"
         who = who if methods == len(orders.labels) else f"{len(orders.labels)} variants of {who}"
-    tasks = f"{count_of(len(orders.comparisons[0].tasks), 'task')} of {orders.benchmark}"
+    count, benchmark = len(orders.comparisons[0].tasks), orders.benchmark
+    own = benchmark.split()[0] == OWN  # conditions may follow
+    tasks = count_of(count, "own task") + benchmark[len(OWN) :] if own else f"{count_of(count, 'task')} of {benchmark}"
     several = f" in {len(orders.comparisons)} orders" if len(orders.comparisons) > 1 else ""
     what = f"{who} learned {tasks} one after the other{several}, starting from {orders.model}"
     (first, best), name = ranking[0], SETTING_NAMES[setting]
     value = f"{fixed(best, 1)} % {name} accuracy (zero-shot: {start} %)"
     if len(ranking) == 1:
-        lost = f", and forgets {fixed(forgetting[0][1], 1)} points" if forgetting else ""
-        return f"{what}: {first} ends at {value}{lost}."
+        lost = f", and {_forgets(forgetting[0][1])}" if forgetting else ""
+        return f"{what}: it ends at {value}{lost}."
     gap = fixed(best - ranking[1][1], 1)
     ahead = f"level with {ranking[1][0]}" if float(gap) == 0 else f"{gap} points above {ranking[1][0]}"
     least = ""
     if forgetting:
         other = ", and" if forgetting[0][0] == first else f"; {forgetting[0][0]}"
-        least = f"{other} forgets least, {fixed(forgetting[0][1], 1)} points"
+        least = f"{other} {_forgets(forgetting[0][1], least=True)}"
     return f"{what}: {first} is the most accurate at the end, {value}, {ahead}{least}."
+
+
+def _forgets(points: float, least: bool = False) -> str:
+    """`forgets 2.0 points`, `forgets least, 2.0 points`; what is negative in words."""
+    text = fixed(points, 1)
+    if float(text) < 0:
+        return f"forgets {'least' if least else 'nothing'}: earlier tasks gain {text[1:]} points"
+    return f"forgets {'least, ' if least else ''}{text} points"

@@ -104,7 +104,7 @@ class Evaluation:
         if not wanted:
             return f"the plan {plan} was not run"
         if not missing:  # of fewer sequences, data sets or steps than the claim is about, or without distances
-            return f"the runs of the plan {plan} lack what the claim is about"
+            return f"the runs of the plan {plan} do not cover what the claim is about"
         return f"{missing} of {count_of(wanted, 'run')} of the plan {plan} missing"
 
     def stand_in(self, plan: Plan, row: PlanRow) -> str:

@@ -18,9 +18,17 @@ FOLDER = "figures"
 
 
 def shown_runs(evaluation: Evaluation, plans: Sequence[Plan] = tuple(PLANS.values())) -> pd.DataFrame:
-    """The runs that a page draws, labelled as rows of tables: those of the first of these plans that has any."""
+    """The runs that a page draws, labelled as rows of tables: those of the first of these plans that has any, and
+    beside the main tables TASSO on both towers, which has their sequences and seeds."""
     measured = [plan for plan in plans if len(evaluation.runs(plan.name))]
-    return evaluation.labelled(measured[0]) if measured else evaluation.frame.iloc[:0]
+    if not measured:
+        return evaluation.frame.iloc[:0]
+    shown = evaluation.labelled(measured[0])
+    for plan in measured[1:]:
+        if {measured[0].name, plan.name} == {"main", "both-towers"}:
+            further = evaluation.labelled(plan)
+            shown = pd.concat([shown, further[~further["label"].isin(shown["label"])]])
+    return shown
 
 
 def first_order(frame: pd.DataFrame) -> pd.DataFrame:

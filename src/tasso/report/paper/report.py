@@ -96,7 +96,9 @@ def _sentence(plans: Sequence[Plan], evaluation: Evaluation, shown: pd.DataFrame
     """What the runs show; rows that show replay are left out, as in the verdict."""
     if not any(plan.rows for plan in plans):
         return "These tables need no runs."
-    return conclude(evaluation.without_replays(shown, plans))
+    others = evaluation.without_replays(shown, plans)
+    left_out = " GIFT is left out here: its row shows replay." if len(others) < len(shown) else ""
+    return conclude(others) + left_out
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
@@ -114,8 +116,13 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
     notes = (
         "Leads are in percentage points; positive is better, whichever way the metric points.",
         f"A test needs {FEWEST} pairs: sequences (means over their seeds), or seeds where there is one sequence. A "
-        f"claim without a test needs {FEWEST_RUNS} runs. Tests are one-sided sign-flip tests at {LEVEL:.0%}, corrected "
-        f"by Holm's method over all {tests} tests behind this table.",
+        f"claim without a test needs {FEWEST_RUNS} runs."
+        + (
+            f" Tests are one-sided sign-flip tests at {LEVEL:.0%}, corrected by Holm's method over all {tests} tests "
+            "behind this table."
+            if tests
+            else ""
+        ),
         "The rule of each claim is in tasso.report.paper.claims, what it does in tasso.report.paper.rules.",
         *filter(None, [untested(found)]),
     )
