@@ -42,12 +42,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     options = Options(check_archives=False, check_counts=False, download=False, reference_images=0)
     assert not [o.problem for o in prepare([*NAMES, "imagenet"], folder, options) if o.problem]
     sets = (
-        annotated("dtd", "dtd", 3, 15, 9),
-        annotated("eurosat", "eurosat", 10, 50, 30),
-        annotated("flowers-102", "flowers102", 3, 15, 9),
-        annotated("stanford-cars", "stanfordcars", 3, 24, 9),
+        annotated("dtd", 3, 15, 9),
+        annotated("eurosat", 10, 50, 30),
+        annotated("flowers-102", 3, 15, 9),
+        annotated("stanford-cars", 3, 24, 9),
     )
-    reference = annotated("imagenet", "imagenet", 3, 12, 0, any_length=True)
+    reference = annotated("imagenet", 3, 12, 0, any_length=True)
     monkeypatch.setitem(BENCHMARKS, "mtil", Benchmark("mtil", "", sets, reference, "paper"))
     return folder
 
