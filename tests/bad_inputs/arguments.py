@@ -233,10 +233,11 @@ CASES = [
     alone(
         "bench-what",
         "a bench that there is not",
-        r"WHAT: expected one of step, images, eval, run, sizes, not 'luck'",
+        r"WHAT: expected one of step, images, eval, run, sizes, sweep, not 'luck'",
         "bench",
         "luck",
     ),
+    alone("bench-jobs", "no runs at once", r"jobs: must be at least 1, not 0", "bench", "sweep", "--jobs", "0"),
     alone(
         "prepare-name",
         "a data set that nobody knows",

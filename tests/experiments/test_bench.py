@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import weakref
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,20 @@ import torch
 from method_runs import options_for
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.errors import ConfigError
-from tasso.experiments.bench import QUICK, bench_eval, bench_images, bench_run, bench_sizes, bench_step, sizes, step
+from tasso.errors import ConfigError, RunError
+from tasso.experiments.bench import (
+    QUICK,
+    bench_eval,
+    bench_images,
+    bench_run,
+    bench_sizes,
+    bench_step,
+    bench_sweep,
+    many_runs,
+    needed_by,
+    sizes,
+    step,
+)
 from tasso.experiments.bench.authors_step import AuthorsStep
 from tasso.experiments.bench.budget import SHIPPED, Rule, compare, read_budget
 from tasso.experiments.bench.random_tasks import random_learner
@@ -246,4 +259,72 @@ def test_the_command_prints_and_writes(
         with pytest.raises(SystemExit) as stop:
             main(args)
         assert stop.value.code == 2
-        assert "step, images, eval, run, sizes" in capsys.readouterr().err
+        assert "step, images, eval, run, sizes, sweep" in capsys.readouterr().err
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Runs in the place of processes: the first makes 2 steps per second alone, and each one with others."""
+    made: list[Any] = []
+
+    class Run:
+        def __init__(self, main: Any, options: dict[str, Any], *args: Any) -> None:
+            self.options, self.sent, self.ended = options, 0, False
+            self.connection = self.process = self
+            made.append(self)
+
+        def send(self, seconds: float) -> None:
+            self.sent += 1
+
+        def receive(self) -> Any:
+            return {"model": "tiny"} if not self.sent else 2 / self.sent if self is made[0] else 1.0
+
+        def terminate(self) -> None: ...
+
+        def end(self) -> str:
+            self.ended = True
+            return "ended with 3"
+
+    monkeypatch.setattr(many_runs, "Child", Run)
+    return made
+
+
+def test_steps_of_several_runs_are_added_up(children: list[Any]) -> None:
+    result = bench_sweep({"device": "cpu", "method": "snd"}, jobs=(4, 2))
+    assert [tuple(row.values()) for row in result["rows"]] == [(1, 2.0, 1.0), (2, 2.0, 1.0), (4, 3.67, 1.833)]
+    assert (result["times_one_alone"], result["model"], result["mps"]) == (1.833, "tiny", False)
+    assert [child.sent for child in children] == [3, 2, 1, 1]
+    assert all(child.ended and child.options["method"] == "snd" for child in children)
+
+
+@pytest.mark.parametrize("answer", [None, RunError("the process of one of the runs ended with 3")])
+def test_a_run_that_fails_ends_all(children: list[Any], monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    monkeypatch.setattr(
+        many_runs.Child, "receive", lambda self: {} if not self.sent else answer if self is children[1] else 1.0
+    )
+    with pytest.raises(RunError, match="the process of one of the runs ended with 3"):
+        bench_sweep({"device": "cpu"}, jobs=(2,))
+    assert [child.ended for child in children] == [True, True]
+
+
+@pytest.mark.slow
+def test_a_sweep_of_two_runs(tiny_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sweep.json"
+    args = ["--quick", "--classes-per-task", "3", "--device", "cpu", "--jobs", "2", "--out", str(file)]
+    main(["bench", "sweep", "--model", tiny_model, "--method", "finetune", *args])
+    result = json.loads(file.read_text())
+    assert (result["what"], result["method"]["name"], result["classes"]) == ("sweep", "finetune", 3)
+    one, two = result["rows"]
+    assert (one["runs"], two["runs"]) == (1, 2)
+    assert two["times_one_alone"] == pytest.approx(two["steps_per_second"] / one["steps_per_second"], abs=1e-2)
+    assert "runs  steps_per_second  times_one_alone" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["bench", "sweep", "--model", "no-such-model", *args])
+    assert "knows no model 'no-such-model'" in capsys.readouterr().err
+    assert not multiprocessing.active_children()
+
+
+def test_a_budget_alone_measures_what_it_has_rules_for() -> None:
+    rules = [Rule(what, on, "nano", None, "x") for what, on in (("sweep", "cpu"), ("step", "cpu"), ("eval", "cuda"))]
+    assert needed_by(rules, {"device": "cpu"}) == ["step", "sweep"]
+    assert needed_by(read_budget(SHIPPED), {"device": "cpu"}) == ["step", "images"]

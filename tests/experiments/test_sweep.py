@@ -701,7 +701,8 @@ def test_mps_is_started_for_runs_that_share_a_gpu_and_stopped_after_them(
     mps_calls: Path, tmp_path: Path, fails: bool
 ) -> None:
     expected = pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext()
-    with expected, mps(["cuda:0", "cuda:1", "cuda:0"]):
+    with expected, mps(["cuda:0", "cuda:1", "cuda:0"]) as started:
+        assert started
         pipes = Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
         assert (pipes / "daemon").exists()
         if fails:
@@ -736,14 +737,16 @@ def test_mps_of_a_killed_sweep_is_stopped(mps_calls: Path) -> None:
 
 @pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "cuda:1"], ["cpu", "cpu"], ["cuda:0"] * 49])
 def test_mps_is_not_started_for_runs_that_share_no_gpu_nor_for_too_many(mps_calls: Path, devices: list[str]) -> None:
-    with mps(devices):
+    with mps(devices) as started:
+        assert not started
         assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
     assert mps_calls.read_text() == ""
 
 
 def test_mps_of_somebody_else_is_used_and_left_alone(mps_calls: Path, tmp_path: Path) -> None:
     (tmp_path / "default" / "daemon").touch()
-    with mps(["cuda:0", "cuda:0"]):
+    with mps(["cuda:0", "cuda:0"]) as used:
+        assert used
         assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
     assert mps_calls.read_text() == "get_server_list\n"
 
@@ -754,7 +757,8 @@ def test_mps_that_does_not_serve_is_not_used(
 ) -> None:
     monkeypatch.setattr(mps_module, "PROBE", probe)
     monkeypatch.setenv("NO_DAEMON", no_daemon)
-    with mps(["cuda:0", "cuda:0"]):
+    with mps(["cuda:0", "cuda:0"]) as used:
+        assert not used
         assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
     assert mps_calls.read_text() == f"start all\n{end}"
 

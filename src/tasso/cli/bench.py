@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from tasso.cli.options import add_method, add_run_options, given_options
+from tasso.cli.options import add_method, add_run_options, given_options, split_integers
 from tasso.cli.parser import Parser
 from tasso.config import DEFAULT_METHOD
 from tasso.errors import ConfigError
@@ -17,7 +17,7 @@ from tasso.files import write_text
 
 def bench(args: list[str]) -> None:
     """tasso bench [WHAT]"""
-    from tasso.experiments.bench import BENCHES, MODEL, measure
+    from tasso.experiments.bench import BENCHES, MODEL, measure, needed_by
     from tasso.experiments.bench.budget import SHIPPED, compare, read_budget
     from tasso.experiments.bench.table import show
 
@@ -31,6 +31,7 @@ def bench(args: list[str]) -> None:
     parser.option("--check", bool, "compare ratios with a budget; alone: all it needs", False)
     parser.option("--budget", Path, "the budget's file", shown="the package's own")
     parser.option("--classes-per-task", int, "classes per task", shown="100; eval: 347")
+    parser.option("--jobs", str, "sweep: runs at once, with commas", shown="1,8,16; on a CPU 1,2", metavar="N,N")
     parser.option("--minutes", float, "sizes: begin no further row after these minutes", math.inf, shown="no limit")
     parser.option("--out", Path, "JSON file for the result; sizes writes it after each row")
     add_method(parser)
@@ -51,9 +52,10 @@ def bench(args: list[str]) -> None:
             write_text(out, json.dumps(result, indent=1) + "\n")
 
     baselines = {"reference": values["plain"] or not what, "eager": values["eager"] or not what}
-    given_args = {"classes": classes, **baselines, "minutes": values["minutes"], "save": write}
+    jobs = split_integers(values["jobs"], "jobs")
+    given_args = {"classes": classes, **baselines, "jobs": jobs, "minutes": values["minutes"], "save": write}
     results = []
-    for part in [what] if what else ["step", "images"]:
+    for part in [what] if what else needed_by(rules, given):
         results.append(measure(part, given, quick=values["quick"], **given_args))
         show(results[-1])
     write(results[0] if what else results)

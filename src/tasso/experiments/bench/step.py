@@ -39,17 +39,8 @@ def bench_step(
     """
     learner = random_learner(options, classes=classes)
     device = learner.device
-    result: dict[str, Any] = {
-        "what": "step",
-        **describe_machine(device),
-        "model": str(learner.clip.spec),
-        "method": learner.config.method,
-        "batch": [learner.config.batch_size, learner.config.reference_batch_size],
-        "classes": classes,
-        "precision": learner.config.precision,
-        "compile": learner.clip.compiled,
-        "matmul_tflops": round(matmul_rate(device, stored_in(learner.clip.precision)), 2),
-    }
+    result: dict[str, Any] = {"what": "step", **describe_step(learner, classes)}
+    result["matmul_tflops"] = round(matmul_rate(device, stored_in(learner.clip.precision)), 2)
     started = time.perf_counter()
     training = begin_second_task(learner)
     training.advance()
@@ -72,6 +63,19 @@ def bench_step(
         result["reference"] = bench_reference(options, classes, rounds, calls)
         result["times_faster"] = round(result["reference"]["seconds_ms"] / result["seconds_ms"], 2)
     return result
+
+
+def describe_step(learner: Learner, classes: int) -> dict[str, Any]:
+    """The machine, and what a step computes."""
+    return {
+        **describe_machine(learner.device),
+        "model": str(learner.clip.spec),
+        "method": learner.config.method,
+        "batch": [learner.config.batch_size, learner.config.reference_batch_size],
+        "classes": classes,
+        "precision": learner.config.precision,
+        "compile": learner.clip.compiled,
+    }
 
 
 def begin_second_task(learner: Learner) -> Training:

@@ -18,6 +18,8 @@ NAMES = {
     "seconds_to_first_step": "seconds to the first step",
     "times_faster": "times faster than the plain recipe",
     "times_faster_than_eager": "times faster than eager",
+    "times_one_alone": "times the steps of one, at best",
+    "mps": "CUDA's MPS",
     "photographs_against_threads": "times faster than in threads",
     "icons_against_threads": "the same, images of 64 × 64",
     "packing_images_per_second": "images packed per second",

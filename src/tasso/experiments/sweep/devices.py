@@ -48,8 +48,13 @@ def devices_for(jobs: Sequence[Job], execution: Execution) -> list[str]:
             raise ConfigError(f"gpus: there is no GPU {number} to use; PyTorch sees {torch.cuda.device_count()}")
     if at_once is None:
         free = min(torch.cuda.mem_get_info(number)[0] for number in numbers)
-        at_once = fitting(jobs, free, max(1, (os.cpu_count() or 1) // len(numbers)))
+        at_once = fitting(jobs, free, cores_for_each(len(numbers)))
     return [f"cuda:{number}" for _ in range(at_once) for number in numbers]
+
+
+def cores_for_each(count: int) -> int:
+    """How many of this machine's cores there are for each of so many; at least one."""
+    return max(1, (os.cpu_count() or 1) // count)
 
 
 def fitting(jobs: Sequence[Job], free_bytes: int, most: int) -> int:

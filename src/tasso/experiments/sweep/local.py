@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import multiprocessing
@@ -10,10 +11,11 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from types import FrameType
+from typing import Any
 
 from tasso.experiments.sweep.work import Outcome, Work, perform
 
@@ -42,36 +44,45 @@ def run_local(
         pool.shut_down()
 
 
-class _Worker:
+class Child:
     """A child process and the connection to it."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, main: Callable[..., None], *args: Any) -> None:
+        """The process calls `main(connection, *args)`."""
         context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-        self.device = device
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=worker_main, args=(other,), daemon=True, name=f"tasso-{device}")
+        self.process = context.Process(target=main, args=(other, *args), daemon=True)
         self.process.start()
         other.close()
+
+    def receive(self) -> Any:
+        """What it sends next, or None if it died."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            return None
+
+    def end(self) -> str:
+        """Wait until the process has exited, or kill it if it does not; returns how it ended."""
+        self.connection.close()
+        self.process.join(JOIN_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        code = self.process.exitcode
+        return f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with {code}"
+
+
+class _Worker(Child):
+    """Does one run after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(worker_main)
         self.work: Work | None = None
 
     def begin(self, work: Work) -> None:
         self.work = work
         self.connection.send(work)
-
-    def outcome(self) -> Outcome | None:
-        """How its run ended, or None if the process died."""
-        try:
-            outcome: Outcome = self.connection.recv()
-        except (EOFError, OSError):
-            return None
-        return outcome
-
-    def join(self) -> None:
-        """Wait until the process has exited; kill it if it does not."""
-        self.process.join(JOIN_SECONDS)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
 
 
 class _Pool:
@@ -115,11 +126,11 @@ class _Pool:
             if work is None:
                 return
             if worker is None:
-                worker = self.workers[slot] = _Worker(device)
+                worker = self.workers[slot] = _Worker()
             try:
                 worker.begin(replace(work, options={**work.options, "device": device}))
             except OSError:  # it died while idle; no run is lost
-                self._remove(slot)
+                self.workers.pop(slot).end()
                 self.queue.appendleft(work)
 
     def _next(self) -> Work | None:
@@ -132,17 +143,16 @@ class _Pool:
         return None
 
     def _collect(self, slot: int, worker: _Worker) -> None:
-        work, outcome = worker.work, worker.outcome()
+        work = worker.work
+        outcome: Outcome | None = worker.receive()
         assert work is not None
         worker.work = None
         if outcome is None:
-            code = self._remove(slot)
-            how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with {code}"
-            outcome = self._after_death(work, how)
+            outcome = self._after_death(work, self.workers.pop(slot).end())
         elif outcome.status == "stopped":  # by us, or by a signal to this process alone
             outcome = self._after_death(work, "was asked to stop")
         elif outcome.unexpected or self.fresh:
-            self._remove(slot)
+            self.workers.pop(slot).end()
         if outcome is not None and outcome.status == "busy":
             outcome = self._after_busy(work, outcome)
         if outcome is not None:
@@ -176,12 +186,6 @@ class _Pool:
             for worker in self._busy().values():
                 worker.process.terminate()
 
-    def _remove(self, slot: int) -> int | None:
-        worker = self.workers.pop(slot)
-        worker.connection.close()
-        worker.join()
-        return worker.process.exitcode
-
     def shut_down(self) -> None:
         """Idle workers exit when their connection is closed; busy ones are killed."""
         for worker in self.workers.values():
@@ -189,7 +193,7 @@ class _Pool:
             if worker.work:
                 worker.process.kill()
         for worker in self.workers.values():
-            worker.join()
+            worker.end()
         self.workers.clear()
 
 
@@ -198,19 +202,25 @@ class _Pool:
 
 def worker_main(connection: Connection) -> None:
     """Run what comes through the connection until it is closed."""
-    faulthandler.enable()
-    # Ctrl-C reaches every process of a terminal; the sweep decides, and asks by SIGTERM.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _interrupt)
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    try:
+    with bound_to_parent():
         while True:
             outcome = perform(connection.recv())
             connection.send(outcome)
             if outcome.unexpected:
                 return
-    except (EOFError, OSError, KeyboardInterrupt):
-        return
+
+
+@contextlib.contextmanager
+def bound_to_parent() -> Iterator[None]:
+    """What a child does ends quietly if the parent asks for it, closes the connection or is killed."""
+    faulthandler.enable()
+    # Ctrl-C reaches every process of a terminal; the parent decides, and asks by SIGTERM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+        yield
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -31,18 +31,19 @@ assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 
 @contextlib.contextmanager
-def mps(devices: Sequence[str]) -> Iterator[None]:
+def mps(devices: Sequence[str]) -> Iterator[bool]:
     """MPS for the processes started meanwhile, if several of them share a GPU, but not too many, and it can be started.
 
     One that somebody else has started is used and left alone. Our own has its own folders and is stopped at the end,
-    also if this process is killed.
+    also if this process is killed. Yields whether there is one.
 
     Args:
         devices: one per process.
     """
     most = max(Counter(device for device in devices if device != "cpu").values(), default=0)
-    if not 1 < most <= CLIENTS or not shutil.which(CONTROL) or _is_running():
-        yield
+    wanted = 1 < most <= CLIENTS and bool(shutil.which(CONTROL))
+    if not wanted or _is_running():
+        yield wanted
         return
     folder = tempfile.mkdtemp(prefix="tasso-mps-")
     environment = {f"CUDA_MPS_{name}_DIRECTORY": str(Path(folder) / name.lower()) for name in ("PIPE", "LOG")}
@@ -52,10 +53,10 @@ def mps(devices: Sequence[str]) -> Iterator[None]:
     own = {**os.environ, **environment}
     with _stopped_at_the_end(folder, own):
         try:
-            if _started(own):
+            if started := _started(own):
                 log.info("started CUDA's MPS, which is stopped when the runs have ended")
                 os.environ.update(environment)
-            yield
+            yield started
         finally:
             for name, value in before.items():
                 os.environ.pop(name, None)

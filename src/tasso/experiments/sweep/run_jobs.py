@@ -12,7 +12,7 @@ from pathlib import Path
 from tasso.data import task_order
 from tasso.data.images.shared import place_for_images
 from tasso.errors import RunError
-from tasso.experiments.sweep.devices import devices_for
+from tasso.experiments.sweep.devices import cores_for_each, devices_for
 from tasso.experiments.sweep.execution import Execution as Execution
 from tasso.experiments.sweep.jobs import Job, distinct
 from tasso.experiments.sweep.local import run_local
@@ -151,7 +151,7 @@ def _work(job: Job, folder: Path, execution: Execution, here_at_once: int) -> Wo
     """A job as a worker gets it. Runs in parallel on this machine share its cores."""
     options, threads = job.config(folder, device=execution.device).to_dict(), None
     if here_at_once > 1:
-        share = max(1, (os.cpu_count() or 1) // here_at_once)
+        share = cores_for_each(here_at_once)
         options["workers"] = options["workers"] or share
         if "OMP_NUM_THREADS" not in os.environ:
             threads = share
