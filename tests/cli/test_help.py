@@ -19,7 +19,7 @@ from tasso.experiments.sweep import read_grid
 from tasso.experiments.sweep.choose import read_rates
 
 # Options that differ in type, though they mean the same.
-ONE_OR_MANY = {"--config"}  # a run takes several files, a sweep one
+ONE_OR_MANY = {"--config", "--jobs"}  # a run takes several files, a sweep one; a bench several numbers
 
 
 class AskedError(Exception):

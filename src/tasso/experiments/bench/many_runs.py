@@ -52,7 +52,8 @@ def bench_sweep(
         try:
             runs.append(Child(step_when_asked, *arguments))
             description = _received(runs[0])  # the others find what it has compiled; what cannot work fails only once
-            runs += [Child(step_when_asked, *arguments) for _ in range(1, numbers[-1])]
+            for _ in range(1, numbers[-1]):
+                runs.append(Child(step_when_asked, *arguments))
             for run in runs[1:]:
                 _received(run)
             for number in numbers:
