@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tasso.methods import Batch
-from tasso.training.cuda_graphs import WARM_UP, Kind, Terms, copy_into, own_copy
+from tasso.training.cuda_graphs import WARM_UP, Inputs, Kind, Terms, copy_into, own_copy
 from tasso.training.engine import Training
 
 # Operations that read a value back from the device; CUDA refuses them while a graph is captured.
@@ -53,21 +52,21 @@ class ReplayedStep:
     """Takes the place of `CapturedStep`: a few eager steps of each kind, then one that is recorded and replayed."""
 
     def __init__(self, training: Training) -> None:
-        self.step = training._compute
+        self.step, self.device = training._compute, training.clip.device
         self.calls: dict[Kind, int] = {}
-        self.recorded: dict[Kind, tuple[Recorder, Batch, Terms]] = {}
+        self.recorded: dict[Kind, tuple[Recorder, Inputs, Terms]] = {}
 
-    def __call__(self, batch: Batch, kind: Kind) -> Terms:
+    def __call__(self, inputs: Inputs, kind: Kind) -> Terms:
         self.calls[kind] = self.calls.get(kind, 0) + 1
         if self.calls[kind] <= WARM_UP:
-            return self.step(batch, kind)
+            return self.step(inputs, kind)
         if kind in self.recorded:
             recorder, static, terms = self.recorded[kind]
-            copy_into(static, batch)
+            copy_into(static, inputs)
             with torch.no_grad():
                 recorder.replay()
         else:
-            recorder, static = Recorder(), own_copy(batch)
+            recorder, static = Recorder(), own_copy(inputs, self.device)
             with recorder:
                 terms = self.step(static, kind)
             self.recorded[kind] = recorder, static, terms

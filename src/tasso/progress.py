@@ -7,16 +7,21 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 log = logging.getLogger("tasso")
 LINE_SECONDS = 10.0
 
 Advance = Callable[[int, str], None]
+_open: list[Progress] = []  # the bars on the screen, if any
 
 
 @contextlib.contextmanager
 def progress(description: str, total: int, done: int = 0) -> Iterator[Advance]:
-    """Yields advance(count, note): `count` more are done; the note is shown beside it."""
+    """Yields advance(count, note): `count` more are done; the note is shown beside it. One may be within another."""
     if not log.isEnabledFor(logging.INFO):
         yield lambda count, note: None
     elif sys.stderr.isatty():
@@ -36,9 +41,14 @@ def _bar(description: str, total: int, done: int) -> Iterator[Advance]:
         TextColumn("{task.description:<26}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[note]}"),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total, completed=done, note="")
-        yield lambda count, note: bar.update(task, advance=count, note=note)
+    with contextlib.ExitStack() as closing:
+        if not _open:
+            _open.append(closing.enter_context(Progress(*columns, console=Console(stderr=True), transient=True)))
+            closing.callback(_open.pop)
+        [bars] = _open  # a bar within another is a further line
+        task = bars.add_task(description, total=total, completed=done, note="")
+        closing.callback(bars.remove_task, task)
+        yield lambda count, note: bars.update(task, advance=count, note=note)
 
 
 def _lines(description: str, total: int, done: int) -> Iterator[Advance]:

@@ -45,7 +45,7 @@ from tasso.data.images import (
 from tasso.data.images import decode as decode_module
 from tasso.data.images.decode import decode
 from tasso.data.images.pack import Pack, open_pack
-from tasso.data.images.transforms import Sizes, centre_spans, resample
+from tasso.data.images.transforms import Sizes, as_tensor, centre_spans, resample
 from tasso.data.task import Array, ImageSet, joined
 from tasso.decoding.views import Interpolation, ResizeMode, crop_draws, shrunk
 from tasso.errors import ConfigError, DataError
@@ -202,8 +202,8 @@ def test_the_evaluation_view_is_as_wide_as_that_of_the_original(tmp_path: Path) 
     pack, place = pixels.locations[0]
     whole = torch.from_numpy(pack.image(place).copy())[None]
     view = pixels.eval_view(np.array([0]))
-    torch.testing.assert_close(view, resample(whole, rows, columns, preprocess), atol=1e-5, rtol=0)
-    other = resample(whole, *centre_spans(packed_size, packed_size, preprocess), preprocess)  # 371 wide
+    torch.testing.assert_close(view, resample(whole, as_tensor(rows, columns), preprocess), atol=1e-5, rtol=0)
+    other = resample(whole, as_tensor(*centre_spans(packed_size, packed_size, preprocess)), preprocess)  # 371 wide
     assert float((view - other).abs().max()) > 1e-3
 
 
@@ -792,8 +792,8 @@ def test_a_run_leaves_out_corrupt_training_images_and_keeps_labels_and_images_to
     seen: list[Any] = []
 
     class Spy(run_data.Stream):
-        def batch(self, step: int) -> Any:
-            seen.append(super().batch(step))
+        def images(self, drawn: Any) -> Any:
+            seen.append(super().images(drawn))
             return seen[-1]
 
     monkeypatch.setattr(run_data, "Stream", Spy)

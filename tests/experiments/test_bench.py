@@ -132,7 +132,7 @@ def test_a_captured_step_is_called_so(tiny_model: str, monkeypatch: pytest.Monke
 class Uncaptured:
     """Has the place of a captured step, which needs CUDA."""
 
-    def __init__(self, compute: Any) -> None:
+    def __init__(self, compute: Any, device: torch.device) -> None:
         self.compute = compute
 
     def __call__(self, *args: Any) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,8 @@ def run(args: list[str]) -> None:
 
     config = parse_run_config("tasso run", args)
     tell_load(config.device)
+    # For the table at the end. It takes a second or more, in which this thread has to wait for images or the device.
+    threading.Thread(target=import_module, args=("tasso.report",), daemon=True).start()
     learn(config)
     _print_run(config.out)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -63,7 +63,7 @@ def same_classes(tasks: Sequence[Task]) -> Tensor:
 def accuracy_rows(
     inference: Inference,
     tasks: Sequence[Task],
-    pixels: Sequence[Pixels],
+    pixels: Iterable[Pixels],
     templates: Sequence[str],
     batch_size: int,
     on_progress: Callable[[int], Any] = lambda n: None,
@@ -77,7 +77,7 @@ def accuracy_rows(
     Args:
         inference: the model.
         tasks: tasks with their classes and labels.
-        pixels: of `Task.evaluated`, per task.
+        pixels: of `Task.evaluated`, per task; those of a task are asked for when the tasks before it are evaluated.
         templates: prompt templates; tasks may have their own.
         batch_size: images per forward pass.
         on_progress: called with the number of images embedded.

@@ -22,7 +22,7 @@ from tasso.models.clip import Clip, check_finite
 from tasso.models.fp8 import FP8, has_fp8
 from tasso.models.lora import LowRank
 from tasso.training.checkpoints import METHOD_PREFIX, check_tensors, copy_into_state, method_tensors, part
-from tasso.training.cuda_graphs import CapturedStep
+from tasso.training.cuda_graphs import CapturedStep, Inputs
 from tasso.training.optimizers import (
     CAPTURABLE,
     build_optimizers,
@@ -38,6 +38,7 @@ PRECISIONS: dict[torch.dtype, Literal["float32", "bfloat16", "fp8"]] = {
     FP8: "fp8",
 }
 CAPTURE_DEVICES = ("cuda",)
+METHOD = "method"  # under this name, beside those of streams, are the inputs of a step that the method asks for
 ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
@@ -144,7 +145,7 @@ class Training:
         # Checkpointed blocks keep the random state, which cannot be read while a step is captured.
         possible = clip.device.type in CAPTURE_DEVICES and clip.distributed.world_size == 1 and not clip.checkpointing
         captures = allowed and possible
-        self.captured: CapturedStep | None = CapturedStep(self._compute) if captures else None
+        self.captured: CapturedStep | None = CapturedStep(self._compute, clip.device) if captures else None
         settings = []
         for group in self.groups:
             peak = group.lr_factor * (float(config.lr) if group.lr is None else group.lr)
@@ -170,24 +171,32 @@ class Training:
         """Images of all streams together."""
         return sum(stream.batch_size for stream in self.streams.values())
 
-    def batch(self) -> Batch:
-        """The batch of the current step."""
-        images = {name: stream.batch(self.step) for name, stream in self.streams.items()}
-        return Batch(images.pop("task"), images, self.method.step_inputs(self.step))
+    def inputs(self) -> Inputs:
+        """What decides the current step: what streams draw, and what the method asks for."""
+        drawn = {name: stream.draw(self.step) for name, stream in self.streams.items()}
+        return {**drawn, METHOD: self.method.step_inputs(self.step)}
+
+    def batch(self, inputs: Inputs | None = None) -> Batch:
+        """The batch of these inputs, or of the current step."""
+        inputs = inputs or self.inputs()
+        images = {name: stream.images(inputs[name]) for name, stream in self.streams.items()}
+        return Batch(images.pop("task"), images, inputs[METHOD])
 
     def advance(self) -> dict[str, Tensor]:
         """One optimiser step. The returned terms stay on the device: reading them waits for it."""
-        batch = self.batch()
+        inputs = self.inputs()
         resting = self._set_learning_rates()
-        terms = self.captured(batch, resting) if self.captured else self._compute(batch, resting)
+        terms = self.captured(inputs, resting) if self.captured else self._compute(inputs, resting)
         # Neither a captured step nor a fused optimiser counts its changes, and cached class embeddings go by them.
         torch.autograd.graph.increment_version([*self.trained, *self.low_rank.factors])
         self.method.after_step(self.step)
         self.step += 1
         return terms
 
-    def _compute(self, batch: Batch, resting: frozenset[str]) -> dict[str, Tensor]:
-        """What runs on the device: losses, gradients, and an update of all groups but the resting ones."""
+    def _compute(self, inputs: Inputs, resting: frozenset[str]) -> dict[str, Tensor]:
+        """What runs on the device: views of the images, losses, gradients, and an update of all groups but the resting
+        ones."""
+        batch = self.batch(inputs)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}

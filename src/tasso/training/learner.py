@@ -362,8 +362,9 @@ class Learner:
         """Evaluate the current model on all tasks; `when` is for messages, `learned` as for `accuracy_rows`."""
         tasks = self.sequence.tasks
         self.data.cache.begin_phase()
-        pixels = [self.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks]
-        with progress(f"evaluating {when}", sum(map(len, pixels))) as advance:
+        # One by one: while the first are evaluated, others may still be read.
+        pixels = (self.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks)
+        with progress(f"evaluating {when}", sum(len(task.evaluated) for task in tasks)) as advance:
             rows = accuracy_rows(
                 self.method.inference({task.name: task.class_names for task in tasks}),
                 tasks,

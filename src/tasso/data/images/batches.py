@@ -4,11 +4,14 @@ exactly what an uninterrupted one would have drawn, and there is no loader state
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -40,8 +43,11 @@ class ImageBatch:
         return ImageBatch(self.pixels[part], self.labels[part], self.indices[part])
 
 
-# A batch, and on CUDA the event after which its tensors are filled.
-Prefetched = tuple[ImageBatch, torch.cuda.Event | None]
+# What decides the images of a step: `labels_indices` (2, B), and `spans` that views show of them, or their `pixels`.
+Drawn = Mapping[str, Tensor]
+
+# What was drawn, and on CUDA the event after which its tensors are filled.
+Prefetched = tuple[Drawn, torch.cuda.Event | None]
 
 
 class ShuffledEpochs:
@@ -97,9 +103,11 @@ class Stream:
         self.pixels, self.labels, self.batch_size, self.view = pixels, labels, batch_size, view
         self.epochs = ShuffledEpochs(len(pixels), batch_size, seed, name)
         self.device = device
-        # Images in memory are ready at once; those on disk are prepared one step ahead.
-        in_memory = isinstance(pixels, OneSizePixels) and pixels.stack is not None
-        self._worker = None if in_memory else ThreadPoolExecutor(1)
+        # Views of images in memory are computed when needed; images on disk are prepared one step ahead.
+        self._in_memory: OneSizePixels | None = None
+        if isinstance(pixels, OneSizePixels) and pixels.stack is not None:
+            self._in_memory = copy(pixels)  # keeps them where a captured step reads them
+        self._worker = None if self._in_memory is not None else ThreadPoolExecutor(1)
         self._cuda_stream: torch.cuda.Stream | None = None
         if self._worker and device.type == "cuda":  # the next step's copies and crops run beside the training
             self._cuda_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -110,39 +118,70 @@ class Stream:
         return self.epochs.indices(step)
 
     def batch(self, step: int) -> ImageBatch:
+        """The images of a step."""
+        return self.images(self.draw(step))
+
+    def draw(self, step: int) -> Drawn:
+        """What decides the images of a step. Of images in memory these are a few numbers, on the host."""
         if self._worker is None:
-            return self._prepare(step)
+            return self._numbers(step)
         future = self._pending.pop(step, None) or self._worker.submit(self._prefetch, step)
         self._pending = {step + 1: self._worker.submit(self._prefetch, step + 1)}
-        batch, ready = future.result()
+        drawn, ready = future.result()
         if ready is not None:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(ready)
-            for tensor in (batch.pixels, batch.labels, batch.indices):
+            for tensor in drawn.values():
                 tensor.record_stream(current)  # else the side stream could reuse their memory before they are read
-        return batch
+        return drawn
+
+    def images(self, drawn: Drawn) -> ImageBatch:
+        """The images that were drawn. If what was drawn is on the device, a CUDA graph can contain this."""
+        labels, indices = drawn["labels_indices"].to(self.device, non_blocking=True)
+        pixels = drawn.get("pixels")
+        if pixels is None:
+            assert self._in_memory is not None
+            pixels = self._in_memory.view(indices[self._own(indices)], drawn.get("spans"))
+        return ImageBatch(pixels, labels, indices)
 
     def close(self) -> None:
         """Stop preparing ahead."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
 
+    def _own(self, indices: Indices | Tensor) -> slice:
+        """Those of a step that this rank prepares."""
+        return self.distributed.shard(len(indices))
+
+    def _numbers(self, step: int) -> Drawn:
+        """Labels and indices, and spans of images in memory."""
+        indices = self.indices(step)
+        drawn = {"labels_indices": torch.from_numpy(np.stack([self.labels[indices], indices]))}
+        if self._in_memory is not None:
+            spans = self._in_memory.spans(self._crop_draws(step, indices) if self.view == "train" else None)
+            if spans is not None:
+                drawn["spans"] = spans
+        return drawn
+
+    def _crop_draws(self, step: int, indices: Indices) -> npt.NDArray[np.float64]:
+        draws = crop_draws(np.random.default_rng((*self.epochs.seed, 1, step)), len(indices))
+        return draws[self._own(indices)]
+
     def _prefetch(self, step: int) -> Prefetched:
         """Prepare a step on the side stream; the event tells the training stream when it is done."""
         if self._cuda_stream is None:
             return self._prepare(step), None
         with torch.cuda.stream(self._cuda_stream):
-            batch = self._prepare(step)
-            return batch, self._cuda_stream.record_event()
+            drawn = self._prepare(step)
+            return drawn, self._cuda_stream.record_event()
 
-    def _prepare(self, step: int) -> ImageBatch:
+    def _prepare(self, step: int) -> Drawn:
+        """A step of images that are not in memory: their pixels, on the device."""
         indices = self.indices(step)
-        own = self.distributed.shard(len(indices))
+        own = indices[self._own(indices)]
         if self.view == "train":
-            draws = crop_draws(np.random.default_rng((*self.epochs.seed, 1, step)), len(indices))
-            pixels = self.pixels.train_view(indices[own], draws[own])
+            pixels = self.pixels.train_view(own, self._crop_draws(step, indices))
         else:
-            pixels = self.pixels.eval_view(indices[own])
-        # One copy to the device for both.
-        both = torch.from_numpy(np.stack([self.labels[indices], indices])).to(self.device, non_blocking=True)
-        return ImageBatch(pixels, labels=both[0], indices=both[1])
+            pixels = self.pixels.eval_view(own)
+        drawn = {name: tensor.to(self.device, non_blocking=True) for name, tensor in self._numbers(step).items()}
+        return {**drawn, "pixels": pixels}

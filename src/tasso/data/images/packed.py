@@ -12,7 +12,7 @@ from torch import Tensor
 from tasso.data.images.decode import ImagePool, made_ahead
 from tasso.data.images.pack import split_sizes
 from tasso.data.images.packs import Location
-from tasso.data.images.transforms import Span, centre_spans, crop_spans, normalise, resample
+from tasso.data.images.transforms import Span, as_tensor, centre_spans, crop_spans, normalise, resample
 from tasso.data.task import Array
 from tasso.decoding.views import Boxes, Indices, Preprocess, random_boxes
 
@@ -81,4 +81,4 @@ class PackedPixels:
 
         list(self.pool.map(copy, range(len(indices))))
         batch = batch.to(self.device, non_blocking=True)
-        return resample(batch, rows.shifted(top), columns.shifted(left), self.preprocess)
+        return resample(batch, as_tensor(rows.shifted(top), columns.shifted(left)), self.preprocess)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tasso.data.images.decode import CHUNK_BYTES, ImagePool, decode_all
-from tasso.data.images.transforms import crop_and_resize, normalise, resize_and_centre
+from tasso.data.images.transforms import as_tensor, centre, crop_spans, normalise, resample
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import Indices, Preprocess, centre_crop, random_boxes, random_crop
 from tasso.errors import DataError
@@ -91,6 +91,10 @@ class OneSizePixels:
         if self.checked and not make_room():
             self.ahead = None
             return
+        if self.ahead is not None:
+            self.stack, self.ahead = torch.from_numpy(self.ahead).to(self.device), None
+            on_progress(len(self))
+            return
         stack, done = None, 0
         for images in self._chunks(np.arange(len(self)), min(self._at_once, CHUNK_IMAGES)):
             if done == 0 and (self.checked or make_room()):
@@ -99,7 +103,7 @@ class OneSizePixels:
                 stack[done : done + len(images)] = images
             done += len(images)
             on_progress(len(images))
-        self.stack, self.checked, self.ahead = stack, True, None
+        self.stack, self.checked = stack, True
 
     def read_ahead(self, stopped: Callable[[], bool]) -> None:
         """Read the images into the host's memory, for `load`. Uses no device: a thread may do it while others train.
@@ -113,28 +117,42 @@ class OneSizePixels:
             self.ahead, self.checked = ahead, True
 
     def train_view(self, indices: Indices, draws: npt.NDArray[np.float64]) -> Tensor:
-        height, width = (np.full(len(indices), side, dtype=np.int64) for side in self.shape[-2:])
-        boxes = random_boxes(draws, height, width)
-        return self._view(indices, lambda images, part: crop_and_resize(images, boxes[part], self.preprocess))
+        return self.view(indices, self.spans(draws))
 
     def eval_view(self, indices: Indices) -> Tensor:
-        return self._view(indices, lambda images, part: resize_and_centre(images, self.preprocess))
+        return self.view(indices, self.spans())
 
-    def _view(self, indices: Indices, view: Callable[[Tensor, slice], Tensor]) -> Tensor:
-        """Of large photographs only a few are on the device at once, as numbers that take more room than bytes."""
+    def spans(self, draws: npt.NDArray[np.float64] | None = None) -> Tensor | None:
+        """What views show of the images, for `view`: random crops, or the same of every image for evaluation."""
+        if draws is None:
+            return centre(*self.shape[-2:], self.preprocess)
+        height, width = (np.full(len(draws), side, dtype=np.int64) for side in self.shape[-2:])
+        return as_tensor(*crop_spans(random_boxes(draws, height, width), self.preprocess))
+
+    def view(self, indices: Indices | Tensor, spans: Tensor | None) -> Tensor:
+        """The images at some indices, `(B, 3, size, size)`, normalised, on the device.
+
+        If the images are in memory and indices and spans are on the device, a CUDA graph can contain this. Of large
+        photographs only a few are on the device at once, as numbers that take more room than bytes.
+        """
         parts = [slice(first, first + self._at_once) for first in range(0, len(indices), self._at_once)]
-        views = [view(self._take(indices[part]), part) for part in parts]
+
+        def view(part: slice) -> Tensor:
+            own = spans if spans is None or spans.shape[-1] == 1 else spans[..., part]
+            return resample(self._take(indices[part]), own, self.preprocess)
+
+        views = [*map(view, parts)]
         return normalise(torch.cat(views) if len(views) > 1 else views[0], self.preprocess)
 
-    def _take(self, indices: Indices) -> Tensor:
-        stack = self.stack
-        if stack is None:
-            return next(self._chunks(indices, len(indices))).to(self.device, non_blocking=True)
-        return stack[torch.from_numpy(indices).to(self.device, non_blocking=True)]
+    def _take(self, indices: Indices | Tensor) -> Tensor:
+        if self.stack is not None:
+            return self.stack[torch.as_tensor(indices).to(self.device, non_blocking=True)]
+        assert not isinstance(indices, Tensor)
+        return next(self._chunks(indices, len(indices))).to(self.device, non_blocking=True)
 
     def _chunks(self, indices: Indices, size: int) -> Iterator[Tensor]:
         """Some images, `size` at a time: `(size, 3, H, W)` uint8, not on the device yet."""
-        images = iter(self.read(indices) if self.ahead is None else map(self.ahead.__getitem__, indices))
+        images = iter(self.read(indices))
         for first in range(0, len(indices), size):
             shape = (min(size, len(indices) - first), *self.shape[1:])
             chunk = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")

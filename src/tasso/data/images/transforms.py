@@ -56,11 +56,6 @@ class Span:
         """The spans of some of the images."""
         return Span(self.start[part], self.length[part], self.whole[part], self.offset[part], self.size)
 
-    def concatenate(self, other: Span) -> Span:
-        """Both one after the other, for views of one size."""
-        start, length, whole, offset = np.concatenate([self.numbers, other.numbers], axis=1)
-        return Span(start, length, whole, offset, self.size)
-
     @property
     def numbers(self) -> npt.NDArray[np.float64]:
         """All that differs from image to image, `(4, B)`."""
@@ -109,6 +104,11 @@ def centre_spans(stored: Sizes, original: Sizes, preprocess: Preprocess) -> tupl
     return span(stored.height, target[:, 0]), span(stored.width, target[:, 1])
 
 
+def as_tensor(rows: Span, columns: Span) -> Tensor:
+    """All that a view takes from each image, `(2, 4, B)` float64, for `resample`: see `Span.numbers`."""
+    return torch.from_numpy(np.stack([rows.numbers, columns.numbers]))
+
+
 def _filter(t: Tensor, interpolation: Interpolation) -> Tensor:
     """Filter values at distances t."""
     t = t.abs()
@@ -120,29 +120,33 @@ def _filter(t: Tensor, interpolation: Interpolation) -> Tensor:
     return torch.where(t < 1, near, torch.where(t < 2, far, torch.zeros_like(t)))
 
 
-def resize_weights(span: Span, source: int, interpolation: Interpolation, device: torch.device) -> Tensor:
+def resize_weights(spans: Tensor, size: int, source: int, interpolation: Interpolation) -> Tensor:
     """Antialiased weights `(B, size, source)` that turn `source` pixels into the view; zero outside each span.
 
-    Only the weights of the few pixels that a sample depends on are computed, then scattered into the zeros.
+    Only the weights of the few pixels that a sample depends on are computed, then scattered into the zeros. No shape
+    depends on the values of `spans`, so that a CUDA graph can contain this.
+
+    Args:
+        spans: `(4, B)`, see `Span.numbers`.
     """
-    numbers = torch.from_numpy(span.numbers.astype(np.float32))
-    start, length, whole, offset = numbers.to(device, non_blocking=True)[:, :, None, None]
-    scale = length / whole
+    start, length, whole, offset = spans.float()[:, :, None, None]
+    scale = length / whole  # at most source / size
     stretch = scale.clamp(min=1)  # a filter is widened to shrink an image, never narrowed
-    centre = start + (torch.arange(span.size, device=device)[None, :, None] + offset + 0.5) * scale
-    taps = 3 + math.ceil(2 * FILTER_WIDTH[interpolation] * max(1.0, float(span.scale.max())))
+    centre = start + (torch.arange(size, device=spans.device)[None, :, None] + offset + 0.5) * scale
+    taps = 3 + math.ceil(2 * FILTER_WIDTH[interpolation] * max(1.0, source / size))
     first = (centre - FILTER_WIDTH[interpolation] * stretch - 0.5).floor()
-    position = first + torch.arange(taps, device=device)
+    position = first + torch.arange(taps, device=spans.device)
     weights = _filter((position + 0.5 - centre) / stretch, interpolation)
     inside = (position + 0.5 >= start) & (position + 0.5 < start + length)
     columns = position.clamp(0, source - 1).long()  # where there are no pixels, weights are zero
-    weights = torch.zeros(len(start), span.size, source, device=device).scatter_add_(-1, columns, weights * inside)
+    zeros = torch.zeros(spans.shape[1], size, source, device=spans.device)
+    weights = zeros.scatter_add_(-1, columns, weights * inside)
     return weights.div_(weights.sum(-1, keepdim=True))
 
 
 def crop_and_resize(pixels: Tensor, boxes: Boxes, preprocess: Preprocess) -> Tensor:
     """Cut one box out of each image `(B, 3, H, W)` uint8 and resize it: `(B, 3, size, size)`, values in 0 … 1."""
-    return resample(pixels, *crop_spans(boxes, preprocess), preprocess)
+    return resample(pixels, as_tensor(*crop_spans(boxes, preprocess)), preprocess)
 
 
 def resize_and_centre(pixels: Tensor, preprocess: Preprocess) -> Tensor:
@@ -155,45 +159,58 @@ def resize_and_centre(pixels: Tensor, preprocess: Preprocess) -> Tensor:
         `(B, 3, size, size)`, values in 0 … 1.
     """
     height, width = pixels.shape[-2:]
+    return resample(pixels, centre(height, width, preprocess), preprocess)
+
+
+def centre(height: int, width: int, preprocess: Preprocess) -> Tensor | None:
+    """What `resize_and_centre` takes from images of one size, `(2, 4, 1)`; None: all of it, as it is."""
     if (height, width) == (preprocess.size, preprocess.size):
-        return pixels.float() / 255
-    one = Sizes(np.array([height]), np.array([width]))  # all images are of one size: one matrix per side will do
-    return resample(pixels, *centre_spans(one, one, preprocess), preprocess)
+        return None
+    one = Sizes(np.array([height]), np.array([width]))
+    return as_tensor(*centre_spans(one, one, preprocess))
 
 
-def resample(pixels: Tensor, rows: Span, columns: Span, preprocess: Preprocess) -> Tensor:
+def resample(pixels: Tensor, spans: Tensor | None, preprocess: Preprocess) -> Tensor:
     """What the spans take from each image `(B, 3, H, W)` uint8: `(B, 3, size, size)`, values in 0 … 1.
 
     Images of different sizes are padded at the right and at the bottom; the padding has no influence.
+
+    Args:
+        spans: rows and columns, `(2, 4, B)` as from `as_tensor`, or `(2, 4, 1)` for all images; None: the images as
+            they are.
     """
-    height, width, filter_ = *pixels.shape[-2:], preprocess.interpolation
+    if spans is None:
+        return pixels.float() / 255
+    height, width, size, filter_ = *pixels.shape[-2:], preprocess.size, preprocess.interpolation
     kind = torch.float16 if pixels.is_cuda else torch.float32
     image = pixels.to(kind)
+    spans = spans.to(pixels.device, non_blocking=True)
     if height == width:  # half as many launches
-        both = resize_weights(rows.concatenate(columns), width, filter_, pixels.device).to(kind)[:, None]
-        left, right = both[: len(rows.start)], both[len(rows.start) :].mT
+        both = resize_weights(torch.cat([*spans], 1), size, width, filter_).to(kind)[:, None]
+        left, right = both.chunk(2)
     else:
-        left = resize_weights(rows, height, filter_, pixels.device).to(kind)[:, None]
-        right = resize_weights(columns, width, filter_, pixels.device).to(kind)[:, None].mT
-    parts = [image[..., band] @ right[..., band, at] for at, band in _bands(columns, width, filter_, pixels.device)]
+        left = resize_weights(spans[0], size, height, filter_).to(kind)[:, None]
+        right = resize_weights(spans[1], size, width, filter_).to(kind)[:, None]
+    right = right.mT
+    parts = [image[..., band] @ right[..., band, at] for at, band in _bands(spans[1], size, width, filter_)]
     image = _cat(parts, -1)
-    parts = [left[..., at, band] @ image[..., band, :] for at, band in _bands(rows, height, filter_, pixels.device)]
+    parts = [left[..., at, band] @ image[..., band, :] for at, band in _bands(spans[0], size, height, filter_)]
     return _cat(parts, -2).clamp_(0, 255).float().div_(255)
 
 
-def _bands(
-    span: Span, source: int, interpolation: Interpolation, device: torch.device
-) -> Iterator[tuple[slice, slice]]:
+def _bands(spans: Tensor, size: int, source: int, interpolation: Interpolation) -> Iterator[tuple[slice, slice]]:
     """Samples of the view, and the pixels that they depend on.
 
     The weights are zero but for a band along the diagonal: a CPU gains by leaving out most of the zeros, a GPU by one
     large product.
     """
-    if device.type != "cpu" or span.size < 2 * BAND:
-        yield slice(0, span.size), slice(0, source)
+    if spans.device.type != "cpu" or size < 2 * BAND:
+        yield slice(0, size), slice(0, source)
         return
-    for first in range(0, span.size, BAND):
-        count = min(BAND, span.size - first)
+    start, length, whole, offset = spans.numpy()
+    span = Span(start, length, whole, offset, size)
+    for first in range(0, size, BAND):
+        count = min(BAND, size - first)
         low, high = span.reach(source, interpolation, first, count)
         yield slice(first, first + count), slice(int(low.min()), int(high.max()))
 
