@@ -15,11 +15,11 @@ from slow_losses import slow_d, softmax
 from tasso.methods.losses import (
     alignment,
     distillation_both_ways,
-    fisher_weights,
     matching_targets,
+    over_rms,
     soft_cross_entropy,
     squared_shift,
-    weighted_shift,
+    with_consolidation,
     with_gradient,
 )
 
@@ -95,18 +95,28 @@ def test_squared_shift_is_what_autograd_says() -> None:
         torch.testing.assert_close(parameter.grad, gradient)
 
 
-def test_fisher_weights_have_mean_one_and_hold_what_matters() -> None:
+def test_consolidation_holds_what_matters_to_a_loss() -> None:
     gradients = [torch.tensor([3.0, 0.0, 4.0], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)]
-    importance = fisher_weights(gradients)
     mean = (9 + 16) / 3
-    torch.testing.assert_close(importance[0], torch.tensor([9 / mean, 0, 16 / mean], dtype=torch.float64))
-    assert importance[1].tolist() == [0, 0], "no gradient, no hold, and no 0/0"
+    importance = [torch.tensor([9 / mean, 0, 16 / mean], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)]
+    for unit, expected in zip(over_rms(gradients), importance, strict=True):
+        torch.testing.assert_close(unit.square(), expected)  # no gradient, no hold, and no 0/0
     parameters = [random(3, seed=1).requires_grad_(), random(2, seed=2).requires_grad_()]
-    anchors = [torch.zeros(3).double(), torch.zeros(2).double()]
+    anchors = [random(3, seed=3), random(2, seed=4)]
     slow = 2.0 * sum((f * (p - a) ** 2).sum() for f, p, a in zip(importance, parameters, anchors, strict=True))
-    expected = torch.autograd.grad(slow, parameters)
-    value = weighted_shift(parameters, anchors, importance, 2.0)
-    value.backward()
-    assert float(value.detach()) == pytest.approx(float(slow.detach()), rel=1e-12)
-    for parameter, gradient in zip(parameters, expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient)
+    held = torch.autograd.grad(slow, parameters)
+    value, together = with_consolidation(gradients, parameters, anchors, 2.0)
+    assert float(value) == pytest.approx(float(slow.detach()), rel=1e-12)
+    for found, own, pull in zip(together, gradients, held, strict=True):
+        torch.testing.assert_close(found, own + pull)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-24, 1e-21, 1e-15, 1.0, 1e15])
+def test_importance_does_not_depend_on_the_size_of_gradients(size: float) -> None:
+    """In float32, whose squares vanish below 1e-23; there the importance fades."""
+    unit = torch.tensor([3.0, 0.0, 4.0]) / (25 / 3) ** 0.5
+    (found,) = over_rms([unit * size])
+    if size >= 1e-15:
+        torch.testing.assert_close(found, unit)
+    else:
+        assert bool((found.abs() <= unit).all())

@@ -118,7 +118,7 @@ def test_chosen_experts_are_mixed_as_in_a_loop_with_their_gradients() -> None:
         if slow:
             mixed = slow_experts(inputs, weights, gate, 0.1)
         else:
-            mixed = mix_experts(inputs, weights, *choose_experts(tokens[:, 0], gate, None, 2), 0.1)
+            mixed = mix_experts(inputs, weights, 0.1 * choose_experts(tokens[:, 0], gate, None, 2))
         mixed.square().sum().backward()
         ends.append([mixed, inputs.grad, *(weights[name].grad for name in sorted(weights))])
     for one, other in zip(*ends, strict=True):
@@ -128,17 +128,27 @@ def test_chosen_experts_are_mixed_as_in_a_loop_with_their_gradients() -> None:
 
 def test_dropout_is_inside_the_experts() -> None:
     tokens, weights = torch.randn(2, 4, 5, generator=generator(1), dtype=torch.float64), random_weights()
-    chosen, shares = torch.tensor([[0, 3], [2, 1]]), torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64)
+    shares = torch.tensor([[0.25, 0, 0, 0.75], [0, 0.5, 0.5, 0]], dtype=torch.float64)
     torch.manual_seed(3)
-    mixed = mix_experts(tokens, weights, chosen, shares, 1.0, dropout=0.5)
+    mixed = mix_experts(tokens, weights, shares, dropout=0.5)
     torch.manual_seed(3)
-    kept = F.dropout(torch.ones(2, 4, 2 * 3, dtype=torch.float64), 0.5).view(2, 4, 2, 3)
+    kept = F.dropout(torch.ones(2, 4, 4 * 3, dtype=torch.float64), 0.5).view(2, 4, 4, 3)
     for i in range(2):
         expected = torch.zeros(4, 5, dtype=torch.float64)
-        for k, e in enumerate(chosen[i].tolist()):
-            hidden = F.relu(F.linear(tokens[i], weights["down"][e], weights["down_bias"][e])) * kept[i, :, k]
-            expected += shares[i, k] * F.linear(hidden, weights["up"][e].mT, weights["up_bias"][e])
+        for e in shares[i].nonzero().flatten().tolist():
+            hidden = F.relu(F.linear(tokens[i], weights["down"][e], weights["down_bias"][e])) * kept[i, :, e]
+            expected += shares[i, e] * F.linear(hidden, weights["up"][e].mT, weights["up_bias"][e])
         torch.testing.assert_close(mixed[i], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_experts_that_nobody_chose_have_gradient_zero() -> None:
+    tokens, weights = torch.randn(2, 4, 5, generator=generator(1), dtype=torch.float64), random_weights()
+    shares = torch.tensor([[0.25, 0, 0, 0.75], [0.5, 0, 0, 0.5]], dtype=torch.float64)
+    mixed = mix_experts(tokens, {name: weight.requires_grad_() for name, weight in weights.items()}, shares, 0.5)
+    mixed.square().sum().backward()
+    for weight in weights.values():
+        assert weight.grad is not None
+        assert weight.grad.flatten(1).any(-1).tolist() == [True, False, False, True]
 
 
 def test_two_best_experts_share_by_softmax() -> None:
@@ -146,24 +156,25 @@ def test_two_best_experts_share_by_softmax() -> None:
         torch.eye(2, dtype=torch.float64),
         torch.tensor([[0.0, 3.0, 1.0, 2.0], [-1.0, -9.0, -5.0, -1.5]]).double(),
     )
-    chosen, shares = choose_experts(first, gate, None, 2)
-    assert chosen.tolist() == [[1, 3], [0, 3]]
+    shares = choose_experts(first, gate, None, 2)
     expected = [
-        [1 / (1 + math.exp(-1.0)), 1 / (1 + math.exp(1.0))],
-        [1 / (1 + math.exp(-0.5)), 1 / (1 + math.exp(0.5))],
+        [0, 1 / (1 + math.exp(-1.0)), 0, 1 / (1 + math.exp(1.0))],
+        [1 / (1 + math.exp(-0.5)), 0, 0, 1 / (1 + math.exp(0.5))],
     ]
     np.testing.assert_allclose(shares.numpy(), expected, rtol=1e-12)
     # The same with one gate a sample.
     again = choose_experts(first, torch.stack([gate, gate.flip(1)]), None, 2)
-    assert again[0].tolist() == [[1, 3], [3, 0]]
-    torch.testing.assert_close(again[1], shares)
+    torch.testing.assert_close(again, torch.stack([shares[0], shares[1].flip(0)]))
+    # Of equal ones, no more than two.
+    tied = choose_experts(first, torch.zeros_like(gate), None, 2)
+    assert tied.sort(-1).values.tolist() == [[0, 0, 0.5, 0.5]] * 2
 
 
 def test_gate_learns_through_the_shares() -> None:
     """d share₁ / d logit₁ = share₁ · share₂, and nothing reaches experts that are not chosen."""
     first = torch.eye(4, dtype=torch.float64)[:1]
     gate = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64).repeat(4, 1).requires_grad_()
-    _, shares = choose_experts(first, gate, None, 2)
+    shares = choose_experts(first, gate, None, 2)
     shares[0, 0].backward()
     assert gate.grad is not None
     slope = float((shares[0, 0] * shares[0, 1]).detach())
@@ -174,11 +185,10 @@ def test_gate_learns_through_the_shares() -> None:
 def test_noise_has_the_learned_deviation_and_is_drawn_from_the_global_generator() -> None:
     first, noise = torch.randn(5, 3, generator=generator(1)), torch.randn(3, 4, generator=generator(2))
     torch.manual_seed(11)
-    chosen, shares = choose_experts(first, torch.zeros(3, 4), noise, 4)
+    shares = choose_experts(first, torch.zeros(3, 4), noise, 4)
     torch.manual_seed(11)
     drawn = torch.randn(5, 4).double() * (torch.log1p((first.double() @ noise.double()).exp()) + 0.01)
-    assert chosen.tolist() == drawn.argsort(-1, descending=True).tolist()
-    torch.testing.assert_close(shares.double(), drawn.gather(1, chosen).softmax(-1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(shares.double(), drawn.softmax(-1), rtol=1e-5, atol=1e-6)
 
 
 def test_without_learning_nothing_is_random(tiny_clip: Clip) -> None:
@@ -403,19 +413,19 @@ def test_choices_are_counted_in_every_block(quick: dict[str, Any], monkeypatch: 
     training = learner.begin(0)
     seen: list[Tensor] = []
 
-    def spy(*args: Any) -> tuple[Tensor, Tensor]:
-        chosen, shares = choose_experts(*args)
-        seen.append(chosen)
-        return chosen, shares
+    def spy(*args: Any) -> Tensor:
+        seen.append(choose_experts(*args))
+        return seen[-1]
 
     monkeypatch.setattr(adapters_module, "choose_experts", spy)
     for _ in range(3):
         training.advance()
     names = ["visual.0", "visual.1", "text.0"] * 3
-    assert [len(chosen) for chosen in seen] == [8, 8, 3] * 3, "8 images and 3 classes a step"
+    assert [len(shares) for shares in seen] == [8, 8, 3] * 3, "8 images and 3 classes a step"
     for name, block in method.adapters.blocks.items():
-        numbers = torch.cat([c.flatten() for n, c in zip(names, seen, strict=True) if n == name])
-        assert block.counts.tolist() == np.bincount(numbers, minlength=4).tolist()
+        own = torch.cat([shares for n, shares in zip(names, seen, strict=True) if n == name])
+        assert block.counts.tolist() == np.count_nonzero(own.detach().numpy(), axis=0).tolist()
+        assert int(block.counts.sum()) == 2 * len(own), "two a sample"
 
 
 def test_most_chosen_and_ties() -> None:

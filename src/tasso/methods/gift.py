@@ -24,9 +24,8 @@ from tasso.methods.distillation import LogitDistillation
 from tasso.methods.losses import (
     alignment,
     distillation_both_ways,
-    fisher_weights,
     matching_targets,
-    weighted_shift,
+    with_consolidation,
     with_gradient,
 )
 from tasso.methods.registry import register
@@ -167,12 +166,12 @@ class Gift(LogitDistillation):
             return {"kd": kd, "alignment": aligned}
         gradients = torch.autograd.grad(kd + aligned, self.weights, materialize_grads=True)
         self.clip.distributed.all_reduce_mean(gradients)
-        importance = fisher_weights(gradients)
+        penalty, together = with_consolidation(gradients, self.weights, self.before, self.consolidation)
         return {
-            # The gradients of both have been computed: `kd` carries them, so that backward does not repeat it.
-            "kd": with_gradient(kd, self.weights, gradients),
+            # The gradients of all three have been computed: `kd` carries their sum, so that backward adds it once.
+            "kd": with_gradient(kd, self.weights, together),
             "alignment": aligned.detach(),
-            "consolidation": weighted_shift(self.weights, self.before, importance, self.consolidation),
+            "consolidation": penalty,
         }
 
     def end_task(self) -> None:

@@ -130,27 +130,31 @@ def squared_shift(parameters: Sequence[Tensor], anchors: Sequence[Tensor], weigh
     return with_gradient(value, parameters, shifts)
 
 
-def fisher_weights(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """GIFT: g² / mean(g²) per tensor: how much each weight matters to the loss that g belongs to."""
-    squares = list(torch._foreach_mul(list(gradients), list(gradients)))
-    means = list(torch._foreach_div(_sums(squares), [square.numel() for square in squares]))
-    # A tensor whose gradient is zero gets weight zero.
-    torch._foreach_clamp_min_(means, torch.finfo(squares[0].dtype).tiny)
-    return list(torch._foreach_div(squares, means))
+def over_rms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Each tensor divided by the root of its mean square; one of zeros stays as it is."""
+    norms = torch._foreach_norm(list(tensors))
+    rms = list(torch._foreach_div(norms, [tensor.numel() ** 0.5 for tensor in tensors]))
+    # Below this, squares have too few digits.
+    torch._foreach_clamp_min_(rms, torch.finfo(tensors[0].dtype).tiny ** 0.5)
+    return list(torch._foreach_div(list(tensors), rms))
 
 
-def _sums(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Sum of each tensor, for tensors without negative entries, in one launch."""
-    return list(torch._foreach_norm(list(tensors), 1))
+def with_consolidation(
+    gradients: Sequence[Tensor], parameters: Sequence[Tensor], anchors: Sequence[Tensor], weight: float
+) -> tuple[Tensor, list[Tensor]]:
+    """GIFT: weight · Σ F·(θ − θ₀)² over all tensors, F = g²/mean(g²) per tensor: how much a weight matters to a loss.
 
+    Each operation reads all weights, so there are few: with u = g/rms(g), it is weight · ‖u·(θ − θ₀)‖².
 
-def weighted_shift(
-    parameters: Sequence[Tensor], anchors: Sequence[Tensor], importance: Sequence[Tensor], weight: float
-) -> Tensor:
-    """weight · Σ F·(θ − θ₀)² over all tensors, with its gradient for constant F ≥ 0."""
+    Args:
+        gradients: g of that loss.
+
+    Returns:
+        the value, and the gradients g + 2 · weight · F·(θ − θ₀) of both together, for constant F.
+    """
     with torch.no_grad():
+        unit = over_rms(gradients)
         shifts = torch._foreach_sub(list(parameters), list(anchors))
-        pulls = torch._foreach_mul(shifts, list(importance))
-        value = weight * torch.stack(_sums(torch._foreach_mul(pulls, shifts))).sum()
-        torch._foreach_mul_(pulls, 2 * weight)
-    return with_gradient(value, parameters, pulls)
+        torch._foreach_mul_(shifts, unit)
+        value = weight * torch.stack(torch._foreach_norm(shifts)).square().sum()
+        return value, list(torch._foreach_addcmul(list(gradients), shifts, unit, 2 * weight))

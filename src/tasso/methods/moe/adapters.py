@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tasso.distributed import SINGLE_PROCESS, Distributed
 from tasso.errors import ConfigError
-from tasso.methods.moe.experts import choose_experts, draw_experts, expert_shapes, mix_experts, most_chosen, one_hot
+from tasso.methods.moe.experts import choose_experts, draw_experts, expert_shapes, mix_experts, most_chosen
 from tasso.models.clip import Clip
 
 PLAIN = -1  # the route of a sample that goes through plain CLIP
@@ -114,8 +114,8 @@ class BlockExperts(nn.Module):
         that no sample of a batch chooses has gradient zero, not None: which ones these are is known on the device only.
         """
         self.counts.zero_()
-        self.free = (~self.frozen).nonzero().squeeze(-1)
-        rows = {name: self.get_buffer(name)[self.free] for name in self.shapes} if len(self.free) else {}
+        self.free: list[int] = (~self.frozen).nonzero().squeeze(-1).tolist()
+        rows = {name: self.get_buffer(name)[self.free] for name in self.shapes} if self.free else {}
         for name in ("gate", "noise"):
             rows[name] = self.gates.new_zeros(self.gates.shape[1:])
         self.trained = nn.ParameterDict({name: nn.Parameter(tensor) for name, tensor in rows.items()})
@@ -133,18 +133,25 @@ class BlockExperts(nn.Module):
 
     def weight(self, name: str) -> Tensor:
         """All rows as they are now, frozen and trained."""
-        weight = self.get_buffer(name)
-        return weight.index_copy(0, self.free, self.trained[name]) if name in self.trained else weight
+        if name not in self.trained:
+            return self.get_buffer(name)
+        trained: Tensor = self.trained[name]
+        if len(trained) == self.design.experts:
+            return trained
+        rows = list(self.get_buffer(name).unbind())
+        for expert, row in zip(self.free, trained.unbind(), strict=True):
+            rows[expert] = row
+        return torch.stack(rows)
 
     def forward(self, tokens: Tensor, route: Route, learning: bool) -> Tensor:
         """What the experts add to tokens (B, length, width). Rows of samples with the route PLAIN mean nothing."""
         gate, noise = self._router(route, learning)
-        chosen, shares = choose_experts(tokens[:, 0], gate, noise, self.design.top)
+        shares = choose_experts(tokens[:, 0], gate, noise, self.design.top)
         if learning:  # counted on the device: reading the counts would wait for it
-            self.counts += one_hot(chosen, self.design.experts).sum((0, 1))
+            self.counts += (shares > 0).sum(0)
         weights = {name: self.weight(name) for name in self.shapes}
         dropout = self.design.dropout if learning else 0.0
-        return mix_experts(tokens, weights, chosen, shares, self.design.scale, dropout)
+        return mix_experts(tokens, weights, self.design.scale * shares, dropout)
 
     def _router(self, route: Route, learning: bool) -> tuple[Tensor, Tensor | None]:
         if learning:
