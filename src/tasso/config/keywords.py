@@ -69,7 +69,7 @@ class RunOptions(TypedDict, total=False):
     compile: Literal["auto", "on", "off"]
     cuda_graphs: bool
     checkpoint_activations: bool
-    eval_batch_size: int
+    eval_batch_size: int | None
     workers: int
     cache_gib: float
     out: str | Path

@@ -257,9 +257,10 @@ class RunConfig:
         "about a third more time, the same gradients; without CUDA graphs",
         False, scope="machine", identity=False, commands=f"{RUNS} bench extend",
     )
-    eval_batch_size: int = option(
+    eval_batch_size: int | None = option(
         "images per forward pass in evaluation",
-        256, scope="machine", ge=1, identity=False, commands=f"{RUNS} {EVAL} bench extend",
+        None, unset="64 on a CPU; on a GPU 256 of 224 pixels, or as many smaller ones, at most 1024",
+        scope="machine", ge=1, identity=False, commands=f"{RUNS} {EVAL} bench extend",
     )
     workers: int = option(
         "threads, for large sets processes, that decode images; 0: one per core",

@@ -65,7 +65,7 @@ def accuracy_rows(
     tasks: Sequence[Task],
     pixels: Iterable[Pixels],
     templates: Sequence[str],
-    batch_size: int,
+    batch_size: int | None,
     on_progress: Callable[[int], Any] = lambda n: None,
     *,
     with_alignment: bool = False,
@@ -79,7 +79,7 @@ def accuracy_rows(
         tasks: tasks with their classes and labels.
         pixels: of `Task.evaluated`, per task; those of a task are asked for when the tasks before it are evaluated.
         templates: prompt templates; tasks may have their own.
-        batch_size: images per forward pass.
+        batch_size: images per forward pass; None: `usual_batch`.
         on_progress: called with the number of images embedded.
         with_alignment: measure image–text distances too.
         learned: numbers of learned tasks, the first ones of `tasks`, for which the seen classes are scored.

@@ -23,6 +23,7 @@ from tasso.errors import ConfigError, ModelError
 from tasso.models import fp8
 from tasso.models.towers import Linear, embed_images, embed_tokens, is_plain_vit, without_padding
 from tasso.models.tuning import tuned
+from tasso.streams import side_stream
 
 TEXT_CHUNK = 512
 CACHED_CLASS_LISTS, CACHED_TOKENS = 64, 2**15  # bounds, since a server answers requests for any class names
@@ -294,7 +295,6 @@ class FrozenImageEncoder:
     def __init__(self, tower: nn.Module, precision: torch.dtype, compiled: bool = False) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
         self.precision, self.compiled = precision, compiled
-        self.stream: torch.cuda.Stream | None = None
         if precision != torch.float32:
             cast_weights(self.tower, stored_in(precision))  # once, instead of by autocast in every step
 
@@ -307,11 +307,10 @@ class FrozenImageEncoder:
         """As `encode_images`, on a side stream of the GPU: it overlaps with what is launched before `wait`."""
         if not pixels.is_cuda:
             return PendingFeatures(self.encode_images(pixels))
-        if self.stream is None:
-            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            return PendingFeatures(self.encode_images(pixels), self.stream)
+        stream = side_stream("teacher")
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            return PendingFeatures(self.encode_images(pixels), stream)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from torch import Tensor
 from tasso.data.images import Pixels
 from tasso.models.clip import Clip
 
-EMBED_BATCH = 256
+EMBED_BATCH, EMBED_SIZE = 256, 224  # so many images of this size
+LARGEST_BATCH = 1024
+CPU_BATCH = 64
 
 Templates = Sequence[str] | Sequence[Sequence[str]]
 
@@ -45,6 +47,14 @@ def templates_per_group(groups: Sequence[Sequence[str]], templates: Templates) -
     return [tuple(own) for own in templates]
 
 
+def usual_batch(clip: Clip) -> int:
+    """Images per forward pass, where nobody says how many: caches of a CPU hold few, and a GPU has little to do with
+    few small ones."""
+    if clip.device.type == "cpu":
+        return CPU_BATCH
+    return min(LARGEST_BATCH, max(1, EMBED_BATCH * EMBED_SIZE**2 // clip.preprocess.size**2))
+
+
 class Inference:
     """Scores are cosines between image embeddings and class embeddings."""
 
@@ -62,10 +72,14 @@ class Inference:
             return Embedded(self.clip.encode_images(pixels))
 
     def embed_all(
-        self, pixels: Pixels, batch_size: int = EMBED_BATCH, on_progress: Callable[[int], Any] = lambda count: None
+        self,
+        pixels: Pixels,
+        batch_size: int | None = None,
+        on_progress: Callable[[int], Any] = lambda count: None,
     ) -> Embedded:
         """Embed all images of a set in the evaluation view. Ranks take batches in turn; every rank gets all."""
         distributed = self.clip.distributed
+        batch_size = batch_size or usual_batch(self.clip)
         self.clip.model.eval()  # once: of nano it takes a tenth of the time of a batch on a GPU
         if self.shared_batch:  # whole ones, whatever fits into a forward pass
             batch_size = max(1, batch_size // self.shared_batch) * self.shared_batch

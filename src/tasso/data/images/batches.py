@@ -18,6 +18,7 @@ from torch import Tensor
 from tasso.data.images.pixels import OneSizePixels, Pixels
 from tasso.decoding.views import Indices, crop_draws
 from tasso.distributed import SINGLE_PROCESS, Distributed
+from tasso.streams import side_stream
 
 View = Literal["train", "eval"]
 
@@ -110,7 +111,7 @@ class Stream:
         self._worker = None if self._in_memory is not None else ThreadPoolExecutor(1)
         self._cuda_stream: torch.cuda.Stream | None = None
         if self._worker and device.type == "cuda":  # the next step's copies and crops run beside the training
-            self._cuda_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._cuda_stream = side_stream(f"images of {name}")
         self._pending: dict[int, Future[Prefetched]] = {}
 
     def indices(self, step: int) -> Indices:

@@ -8,6 +8,7 @@ from typing import Any
 from tasso.evaluation.accuracy import accuracy_rows
 from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.timing import describe_machine, reset_peak_memory, time_calls
+from tasso.models.inference import usual_batch
 from tasso.training.engine import peak_memory_gib
 
 
@@ -30,7 +31,7 @@ def bench_eval(
         **describe_machine(device),
         "model": str(learner.clip.spec),
         "precision": learner.config.precision,
-        "eval_batch_size": learner.config.eval_batch_size,
+        "eval_batch_size": learner.config.eval_batch_size or usual_batch(learner.clip),
         "images": 2 * images,
         "classes": 2 * classes,
         **timing.to_dict(),
