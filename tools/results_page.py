@@ -22,7 +22,7 @@ from statistics import fmean
 import pandas as pd
 
 import growth_page
-from tasso.experiments.plans import BOTH_TOWERS, PLANS, SEQUENCES
+from tasso.experiments.plans import BEYOND, BOTH_TOWERS, PLANS, SEQUENCES
 from tasso.report.figures.write import save_figures, task_curves
 from tasso.report.formats import to_markdown
 from tasso.report.frame import SETTINGS, Setting, accuracies, by_tasks, compare, metrics, run_table
@@ -142,17 +142,10 @@ def with_both_towers(study: str) -> str:
 
 
 def parts() -> str:
-    """What each part of TASSO on both towers contributes to its accuracy: means over sequences and seeds."""
-    rows = pd.read_csv(RESULTS / "both-parts.csv")
-    settings = [f"{setting}_accuracy" for setting in SETTINGS]
-    means = rows.groupby("form", sort=False)[settings].mean()
-    lines = []
-    for form, values in means.iterrows():
-        behind = values - means.loc[BOTH_TOWERS.label]
-        lines.append([str(form), *(text for key in settings for text in (f"{values[key]:.2f}", f"{behind[key]:+.2f}"))])
-    return markdown(
-        ["form", *(f"{setting.upper()} {what}" for setting in SETTINGS for what in ("accuracy ↑", "lead"))], lines
-    )
+    """What each part of TASSO on both towers contributes: means over sequences and seeds."""
+    evaluation = read_evaluation(study_file("both-parts"))
+    labels = [row.label for row in BEYOND["both-parts"].rows]
+    return best_in_bold({label: row_means(evaluation, "both-parts", label) for label in labels})
 
 
 def leads() -> str:
