@@ -26,6 +26,7 @@ from tasso.methods.finetune import FineTune
 from tasso.methods.tasso import Tasso
 from tasso.models.clip import Clip, FrozenImageEncoder
 from tasso.models.inference import Inference
+from tasso.models.towers import embed_images, repeats_itself
 from tasso.training import engine
 from tasso.training.checkpoints import save_checkpoint
 from tasso.training.engine import Training, choose_precision, cpu_has_bfloat16
@@ -415,6 +416,39 @@ def test_compiled_towers_learn_the_same(quick: dict[str, Any], monkeypatch: pyte
     for plain, compiled in zip(*ends, strict=True):
         assert compiled == pytest.approx(plain, rel=1e-4)
     assert len(wanted) == 3 * 3, "student, teacher and losses in each step"
+
+
+@pytest.mark.parametrize("fault", ["none", "from the second call on", "always"])
+def test_compiled_code_that_gives_other_embeddings_is_not_used(
+    tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    calls = []
+
+    def compiled(tower: Any, pixels: Tensor, linear: Any) -> Tensor:
+        calls.append(fault)
+        wrong = fault == "always" or (fault != "none" and len(calls) > 1)
+        return embed_images(tower, pixels, linear).roll(int(wrong), 1)
+
+    monkeypatch.setattr("tasso.models.clip.compiled_once", lambda function, dynamic: compiled)
+    monkeypatch.setattr("tasso.models.clip._trusted", {})
+    pixels = torch.randn(4, 3, 16, 16)
+    expected = tiny_clip.encode_images(pixels)
+    tiny_clip.compiled = True
+    for _ in range(3):
+        assert torch.equal(tiny_clip.encode_images(pixels), expected)
+    right = fault == "none"
+    assert len(caplog.records) == (0 if right else 1), "said once"
+    compared = len(calls)
+    tiny_clip.encode_images(pixels)
+    assert len(calls) == compared + right
+
+
+def test_what_is_random_or_counts_its_calls_is_not_compared(tiny_clip: Clip) -> None:
+    assert repeats_itself(tiny_clip.visual)
+    assert repeats_itself(tiny_clip.model)
+    hook = tiny_clip.visual.transformer.resblocks[0].ln_2.register_forward_hook(lambda *_: None)  # type: ignore[union-attr,index]
+    assert not repeats_itself(tiny_clip.visual)
+    hook.remove()
 
 
 @pytest.mark.slow

@@ -142,6 +142,12 @@ def is_plain_vit(tower: Any) -> bool:
     )
 
 
+def repeats_itself(tower: Any) -> bool:
+    """Is it run by the forward passes in here, with nothing in it that is random or counts its calls?"""
+    plain = is_plain_vit(tower) or _is_plain_text_tower(tower)
+    return plain and not any(module._forward_hooks or module._forward_pre_hooks for module in tower.modules())
+
+
 def _is_plain_text_tower(model: Any) -> bool:
     return bool(
         type(model) is CLIP
