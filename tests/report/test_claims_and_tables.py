@@ -919,6 +919,7 @@ def test_a_page_beyond_the_paper_is_about_its_own_runs(measured: Callable[..., E
     evaluation = measured(flat(both_parts_accuracy=lambda row, seed: 20.0 + len(row)), setup, [plan])
     labels = {"tasso-both": "TASSO, both towers (gamma 0.0)"}
     evaluation = with_frame(evaluation, label=lambda frame: frame["method"].map(labels).fillna(frame["label"]))
+    (tmp_path / "verdict.md").write_text("of an earlier report", encoding="utf-8")
     assert write_evaluation(evaluation, tmp_path, [plan], figures=False) == []
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "index.md", "tables"}
     index = (tmp_path / "index.md").read_text(encoding="utf-8")

@@ -88,8 +88,8 @@ def variable(colour: str) -> str:
 def looks(frame: pd.DataFrame) -> dict[str, Look]:
     """The look of every label, in the order of the frame.
 
-    The shortest label of a method has the method's colour and mark; its variants have darker shades and other marks.
-    A method without a place in the table takes one that no method of the frame has.
+    The shortest label of a method has the method's colour and mark; two variants have darker shades and other marks.
+    Further ones, and a method without a place in the table, take places that no method of the frame has.
     """
     methods = frame.drop_duplicates("label").set_index("label")["method"]
     known = set(methods)
@@ -97,12 +97,16 @@ def looks(frame: pd.DataFrame) -> dict[str, Look]:
     unknown = [method for method in dict.fromkeys(methods) if method not in PLACES]
     taken = {method: free[number % len(free)] for number, method in enumerate(unknown)}
     again = {method: number // len(free) for number, method in enumerate(unknown)}
-    names = short_names(list(methods.index))
+    spare = [name for name in free if name not in taken.values()]
+    names, further = short_names(list(methods.index)), 0
     found = {}
     for number, (label, method) in enumerate(methods.items()):
         variants = sorted(methods.index[methods == method], key=len)
         variant = variants.index(label) + again.get(method, 0)
         place = taken.get(method, method)
+        if variant >= len(SHADES) and spare:
+            variant, at = divmod(further, len(spare))
+            place, further = spare[at], further + 1
         pair, marker, dash = PLACES[place]
         shade = SHADES[variant % len(SHADES)]
         light, dark = (mix(colour, ink, shade) for colour, ink in zip(pair, ("#000000", "#ffffff"), strict=True))

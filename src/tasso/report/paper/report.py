@@ -57,6 +57,8 @@ def write_evaluation(
     found = verdicts(evaluation) if _tested(plans) else []
     write_tables({name: table for named in tables.values() for name, table in named.items()}, out, ("csv", "tex"))
     title = _title(plans, evaluation)
+    for old in ("verdict.json", "verdict.md"):  # of an earlier report there
+        (out / old).unlink(missing_ok=True)
     if found:
         write_text(out / "verdict.json", verdict_json(found, evaluation))
         write_text(out / "verdict.md", "\n".join([f"# {title}: verdict", "", *verdict_lines(found)]) + "\n")
