@@ -45,7 +45,7 @@ def _bar(description: str, total: int, done: int) -> Iterator[Advance]:
         if not _open:
             _open.append(closing.enter_context(Progress(*columns, console=Console(stderr=True), transient=True)))
             closing.callback(_open.pop)
-        [bars] = _open  # a bar within another is a further line
+        bars = _open[-1]  # a bar within another is a further line
         task = bars.add_task(description, total=total, completed=done, note="")
         closing.callback(bars.remove_task, task)
         yield lambda count, note: bars.update(task, advance=count, note=note)

@@ -69,7 +69,7 @@ CASES = [
     value("seed", "-1", "seed: must not be negative"),
     value("seed", "99999999999999999999", "seed: must be below 2\\^48", "seed-huge"),
     value("seed", "one", "seed: expected a whole number", "seed-word"),
-    value("test_share", "1", r"test_share: must lie in \(0, 1\), not 1"),
+    value("test_share", "2", r"test_share: must lie in \(0, 1\], not 2", "test-share-two"),
     value("test_share", ".nan", "test_share: must be a finite number, not nan", "test-share-nan"),
     value("shots", "0", "shots: must be at least 1"),
     value("limit_tasks", "0", "limit_tasks: must be at least 1"),

@@ -83,6 +83,7 @@ def budget(name: str, what: str, text: str) -> Bad:
 
 
 CASES = [
+    Bad("use/run-test-share", "a run without training images", ("run", "--benchmark", "atlas", "--test-share", "1", "--out", "out"), "test_share: 1 leaves nothing to train on; it is for tasso eval"),
     use("eval-after", "a task that was not learned", r"after: run has learned no task 'moon'", "eval", "run", "--after", "moon"),
     use("eval-after-number", "a number beyond the last task", r"after: run has learned no task '7'", "eval", "run", "--after", "7"),
     use("eval-option", "an option of training", r"lr", "eval", "run", "--lr", "1"),

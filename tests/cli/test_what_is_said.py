@@ -41,6 +41,23 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     assert "steps:" not in said.text, "there is nothing left to do"
     main(["eval", str(out)])
     assert "MTIL: among the classes of the image's own task" in said.text
+    more = f"pets={write_folder(tmp_path / 'more', 'pets')}"
+    main(["eval", str(out), "--tasks", more, "--test-share", "1"])
+    assert "pets: 15 images, all for testing" in said.text
+
+
+def test_a_run_is_not_judged_by_images_it_learned_from(
+    tmp_path: Path, tiny_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = f"pets={write_folder(tmp_path / 'pets', 'pets')}"
+    out = str(tmp_path / "run")
+    options = ["--model", tiny_model, "--steps", "1", "--batch-size", "4", "--device", "cpu", "--out", out]
+    main(["run", "--tasks", task, "--method", "finetune", *options])
+    for option, value in (("--test-share", "1"), ("--split-seed", "7")):
+        for given in ([], ["--tasks", task]):
+            with pytest.raises(SystemExit):
+                main(["eval", out, *given, option, value])
+            assert "its training images may be among the test images" in capsys.readouterr().err
 
 
 def test_missing_data_lead_to_the_command_that_gets_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,13 +15,15 @@ from torchvision.transforms import v2
 from torchvision.transforms.functional import InterpolationMode
 
 from conftest import in_memory
-from tasso.data.images import DecodedPixels, OneSizePixels, PixelCache, Preprocess, Stream, thread_pool
+from replayed_step import Recorder
+from tasso.data.images import DecodedPixels, OneSizePixels, PixelCache, Preprocess, Stream, View, thread_pool
 from tasso.data.images.decode import decode
-from tasso.data.images.transforms import crop_and_resize, resize_and_centre
+from tasso.data.images.transforms import as_tensor, crop_spans, resample, resize_and_centre
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.pillow import CorruptImageError, to_rgb
 from tasso.decoding.views import CROP_AREA, CROP_RATIO, Boxes, crop_draws, random_boxes
 from tasso.errors import DataError
+from tasso.training.cuda_graphs import copy_into, own_copy
 
 CPU = torch.device("cpu")
 
@@ -60,10 +62,11 @@ def as_batch(image: Array) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(64, 64, 64), (100, 80, 32), (48, 90, 64), (300, 224, 224)])
-def test_crop_and_resize_equals_torchvision_on_pillow(height: int, width: int, size: int) -> None:
+def test_a_crop_equals_torchvision_on_pillow(height: int, width: int, size: int) -> None:
     image = photo(height, width)
     box = Boxes(*(np.array([v]) for v in (3, 2, height - 6, width - 5)))
-    ours = crop_and_resize(as_batch(image), box, Preprocess(size, (0, 0, 0), (1, 1, 1)))[0]
+    preprocess = Preprocess(size, (0, 0, 0), (1, 1, 1))
+    ours = resample(as_batch(image), as_tensor(*crop_spans(box, preprocess)), preprocess)[0]
     theirs = v2.functional.resized_crop(
         Image.fromarray(image), 3, 2, height - 6, width - 5, [size, size], InterpolationMode.BICUBIC
     )
@@ -125,6 +128,30 @@ def stream(count: int, batch: int, seed: tuple[int, ...] = (1, 2), name: str = "
     stack = torch.zeros(count, 3, 8, 8, dtype=torch.uint8)
     pixels = in_memory(stack, Preprocess(8, (0, 0, 0), (1, 1, 1)))
     return Stream(name, pixels, np.arange(count) % 3, batch, seed, CPU)
+
+
+@pytest.mark.parametrize("view", ["train", "eval"])
+@pytest.mark.parametrize("sides", [(8, 8), (20, 20), (20, 24)])
+def test_images_follow_from_what_was_drawn_in_a_replay_too(view: View, sides: tuple[int, int]) -> None:
+    """Of images in memory all operations depend on the numbers drawn alone, and the images stay where they are."""
+    images = torch.from_numpy(np.random.default_rng(3).integers(0, 256, (11, 3, *sides), dtype=np.uint8))
+    pixels = in_memory(images, Preprocess(8, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2)))
+    s = Stream("task", pixels, np.arange(11) % 3, 4, (1, 2), CPU, view)
+    expected = [pixels.eval_view(s.indices(step)) for step in range(3)]
+    if view == "train":
+        draws = [crop_draws(np.random.default_rng((*s.epochs.seed, 1, step)), 4) for step in range(3)]
+        expected = [pixels.train_view(s.indices(step), drawn) for step, drawn in enumerate(draws)]
+    inputs = {"task": s.draw(0)}
+    static, recorder = own_copy(inputs, CPU), Recorder()
+    pixels.stack = None  # others do without the images
+    with recorder:
+        batch = s.images(static["task"])
+    for step in range(3):
+        copy_into(static, {"task": s.draw(step)})
+        recorder.replay()
+        assert torch.equal(batch.pixels, expected[step])
+        assert batch.labels.tolist() == (s.indices(step) % 3).tolist()
+        assert batch.indices.tolist() == s.indices(step).tolist()
 
 
 def test_an_epoch_visits_no_image_twice_and_drops_the_rest() -> None:

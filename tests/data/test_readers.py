@@ -708,7 +708,7 @@ def test_the_guides_file_of_tasks_is_understood(tmp_path: Path) -> None:
 def test_options_are_checked() -> None:
     for options, complaint in (
         ({"shots": 0}, "shots: must be at least 1"),
-        ({"test_share": 1.0}, "test_share: must lie"),
+        ({"test_share": 1.1}, "test_share: must lie"),
     ):
         with pytest.raises(ConfigError, match=complaint):
             RunConfig(**options)

@@ -446,9 +446,12 @@ def test_compiled_code_that_gives_other_embeddings_is_not_used(
 def test_what_is_random_or_counts_its_calls_is_not_compared(tiny_clip: Clip) -> None:
     assert repeats_itself(tiny_clip.visual)
     assert repeats_itself(tiny_clip.model)
-    hook = tiny_clip.visual.transformer.resblocks[0].ln_2.register_forward_hook(lambda *_: None)  # type: ignore[union-attr,index]
+    block: Any = tiny_clip.visual.transformer.resblocks[0]  # type: ignore[union-attr,index]
+    hook = block.ln_2.register_forward_hook(lambda *_: None)
     assert not repeats_itself(tiny_clip.visual)
     hook.remove()
+    block.mlp.append(nn.Dropout(0.1))
+    assert not repeats_itself(tiny_clip.visual)
 
 
 @pytest.mark.slow

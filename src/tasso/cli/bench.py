@@ -55,7 +55,10 @@ def bench(args: list[str]) -> None:
     jobs = split_integers(values["jobs"], "jobs")
     given_args = {"classes": classes, **baselines, "jobs": jobs, "minutes": values["minutes"], "save": write}
     results = []
-    for part in [what] if what else needed_by(rules, given):
+    parts = [what] if what else needed_by(rules, given)
+    if not parts:
+        raise ConfigError("budget: it has no rule for this kind of device")
+    for part in parts:
         results.append(measure(part, given, quick=values["quick"], **given_args))
         show(results[-1])
     write(results[0] if what else results)

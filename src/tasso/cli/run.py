@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -34,10 +35,20 @@ def run(args: list[str]) -> None:
 
     config = parse_run_config("tasso run", args)
     tell_load(config.device)
-    # For the table at the end. It takes a second or more, in which this thread has to wait for images or the device.
-    threading.Thread(target=import_module, args=("tasso.report",), daemon=True).start()
+    import_report_meanwhile()
     learn(config)
     _print_run(config.out)
+
+
+def import_report_meanwhile() -> None:
+    """Import what the table at the end needs, which takes a second or more: a run has to wait for images and the device
+    anyway. An error is raised by the import at the end."""
+
+    def attempt() -> None:
+        with contextlib.suppress(Exception):
+            import_module("tasso.report")
+
+    threading.Thread(target=attempt, daemon=True).start()
 
 
 def tell_load(device: str) -> None:
@@ -82,6 +93,7 @@ def extend(args: list[str]) -> None:
     options = given_options(values, "extend")
     if "tasks" not in options:
         raise ConfigError("tasks: which shall be learned? Give --tasks NAME=PLACE …")
+    import_report_meanwhile()
     _print_run(extend_run(values["run"], options.pop("tasks"), values["out"], options))
 
 

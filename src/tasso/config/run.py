@@ -111,8 +111,8 @@ class RunConfig:
         None, unset="all", scope="data", ge=1, commands=f"{RUNS} pack",
     )
     test_share: float = option(
-        "own tasks without test images: share of each class that is held out for testing",
-        0.2, scope="data", gt=0, lt=1, commands=f"{RUNS} eval merge pack",
+        "own tasks without test images: share of each class that is held out for testing; 1: all, for tasso eval",
+        0.2, scope="data", gt=0, le=1, commands=f"{RUNS} eval merge pack",
     )
     val_share: float = option(
         "--evaluate-on val, tasks without validation images: share of each class's training images that is held back",

@@ -40,7 +40,8 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
     config = with_benchmark_options(config)
     tasks = tuple(_steps(config))[: config.limit_tasks]
     for task in tasks:
-        for split, images in (("train", task.train), (task.split, task.evaluated)):
+        needed = {"train": task.train} if config.test_share < 1 else {}  # with 1, all own images are for testing
+        for split, images in {**needed, task.split: task.evaluated}.items():
             if not len(images):
                 raise DataError(f"task {task.name!r} has no {split} images")
             check_files(images, f"task {task.name!r}, {split}")

@@ -45,10 +45,6 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.top)
 
-    def __getitem__(self, part: slice) -> Boxes:
-        """The boxes of some of the images."""
-        return Boxes(self.top[part], self.left[part], self.height[part], self.width[part])
-
 
 def crop_draws(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
     """The random numbers of `count` crops, `(count, attempts, 4)`.

@@ -82,7 +82,7 @@ class Gift(LogitDistillation):
         return ImageRequest("reference", each_step=False), ImageRequest("synthetic", "eval")
 
     def cost(self, clip: Clip) -> Cost:
-        copies = 2 * (self.consolidation > 0)  # the weights before the task, and the importance of each
+        copies = 2 * (self.consolidation > 0)  # the weights before the task, and the gradient that holds them
         training = self.teacher_size(clip) + copies * numel(clip.tuned_parameters("both").values())
         if self.generator == "retrieval":
             training += numel(clip.model.parameters())  # the pretrained model, for its texts

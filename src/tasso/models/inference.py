@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,8 @@ class Inference:
     ) -> Embedded:
         """Embed all images of a set in the evaluation view. Ranks take batches in turn; every rank gets all."""
         distributed = self.clip.distributed
-        batch_size = batch_size or usual_batch(self.clip)
+        share = math.ceil(len(pixels) / distributed.world_size)  # else one rank might embed a small set alone
+        batch_size = batch_size or max(1, min(usual_batch(self.clip), share))
         self.clip.model.eval()  # once: of nano it takes a tenth of the time of a batch on a GPU
         if self.shared_batch:  # whole ones, whatever fits into a forward pass
             batch_size = max(1, batch_size // self.shared_batch) * self.shared_batch

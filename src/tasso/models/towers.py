@@ -144,8 +144,14 @@ def is_plain_vit(tower: Any) -> bool:
 
 def repeats_itself(tower: Any) -> bool:
     """Is it run by the forward passes in here, with nothing in it that is random or counts its calls?"""
+
+    def varies(module: Any) -> bool:
+        hooks = module._forward_hooks or module._forward_pre_hooks
+        counts = getattr(module, "running_mean", None) is not None
+        return bool(hooks or counts or getattr(module, "p", 0) or getattr(module, "drop_prob", 0))
+
     plain = is_plain_vit(tower) or _is_plain_text_tower(tower)
-    return plain and not any(module._forward_hooks or module._forward_pre_hooks for module in tower.modules())
+    return plain and not any(map(varies, tower.modules()))
 
 
 def _is_plain_text_tower(model: Any) -> bool:

@@ -38,7 +38,7 @@ PRECISIONS: dict[torch.dtype, Literal["float32", "bfloat16", "fp8"]] = {
     FP8: "fp8",
 }
 CAPTURE_DEVICES = ("cuda",)
-METHOD = "method"  # under this name, beside those of streams, are the inputs of a step that the method asks for
+METHOD = ""  # under this name, which no stream has, are the inputs of a step that the method asks for
 ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
 

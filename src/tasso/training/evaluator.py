@@ -47,13 +47,19 @@ def evaluation_of_run(run: RunFolder, command: str = "eval") -> dict[str, Any]:
 
 
 def check_split(run: RunFolder, config: RunConfig) -> None:
-    """Raise a ConfigError if this evaluation holds back validation images that the run may have learned from."""
+    """Raise a ConfigError if this evaluation holds back images that the run may have learned from."""
     recorded = run.read_config()
-    for key in ("evaluate_on", "val_share", "split_seed") if config.evaluate_on == "val" else ():
+    learned_from = [place["from"] for place in recorded.tasks or ()]
+    keys: tuple[str, ...] = ()
+    if config.evaluate_on == "val":
+        keys, images, judges = ("evaluate_on", "val_share", "split_seed"), "validation", "the test images"
+    elif any(place["from"] in learned_from for place in config.tasks or ()):
+        keys, images, judges = ("test_share", "split_seed"), "test", "those that it did not learn from"
+    for key in keys:
         if getattr(config, key) != getattr(recorded, key):
             raise ConfigError(
                 f"{key}: {run.path} was trained with {getattr(recorded, key)}, not {getattr(config, key)}, so its "
-                "training images may be among the validation images; only the test images can judge it"
+                f"training images may be among the {images} images; only {judges} can judge it"
             )
 
 

@@ -124,6 +124,8 @@ class Learner:
         """
         self.clock = time.perf_counter()  # when time was last added to results.json
         check_divisible({key: getattr(config, key) for key in ("batch_size", "reference_batch_size")}, distributed)
+        if config.test_share == 1:
+            raise ConfigError("test_share: 1 leaves nothing to train on; it is for tasso eval")
         if distributed.world_size > 1 and config.accumulate > 1:
             raise ConfigError("accumulate: must be 1 with several processes, which split every batch already")
         self.config, self.method, self.folder, self.distributed = config, method, folder, distributed

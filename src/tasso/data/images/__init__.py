@@ -1,6 +1,6 @@
 """Pixels: decoding, caching, cropping and batching images. Needs torch; `tasso.data` itself does not."""
 
-from tasso.data.images.batches import Drawn, ImageBatch, ShuffledEpochs, Stream, View
+from tasso.data.images.batches import ImageBatch, ShuffledEpochs, Stream, View
 from tasso.data.images.cache import PixelCache
 from tasso.data.images.decode import thread_pool
 from tasso.data.images.packed import PackedPixels
@@ -10,7 +10,6 @@ from tasso.decoding.views import Indices, Preprocess
 
 __all__ = [
     "DecodedPixels",
-    "Drawn",
     "ImageBatch",
     "Indices",
     "OneSizePixels",

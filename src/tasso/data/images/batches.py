@@ -18,7 +18,6 @@ from torch import Tensor
 from tasso.data.images.pixels import OneSizePixels, Pixels
 from tasso.decoding.views import Indices, crop_draws
 from tasso.distributed import SINGLE_PROCESS, Distributed
-from tasso.streams import side_stream
 
 View = Literal["train", "eval"]
 
@@ -111,7 +110,7 @@ class Stream:
         self._worker = None if self._in_memory is not None else ThreadPoolExecutor(1)
         self._cuda_stream: torch.cuda.Stream | None = None
         if self._worker and device.type == "cuda":  # the next step's copies and crops run beside the training
-            self._cuda_stream = side_stream(f"images of {name}")
+            self._cuda_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pending: dict[int, Future[Prefetched]] = {}
 
     def indices(self, step: int) -> Indices:
@@ -125,7 +124,7 @@ class Stream:
     def draw(self, step: int) -> Drawn:
         """What decides the images of a step. Of images in memory these are a few numbers, on the host."""
         if self._worker is None:
-            return self._numbers(step)
+            return self._numbers(step, self.indices(step))
         future = self._pending.pop(step, None) or self._worker.submit(self._prefetch, step)
         self._pending = {step + 1: self._worker.submit(self._prefetch, step + 1)}
         drawn, ready = future.result()
@@ -154,9 +153,8 @@ class Stream:
         """Those of a step that this rank prepares."""
         return self.distributed.shard(len(indices))
 
-    def _numbers(self, step: int) -> Drawn:
+    def _numbers(self, step: int, indices: Indices) -> Drawn:
         """Labels and indices, and spans of images in memory."""
-        indices = self.indices(step)
         drawn = {"labels_indices": torch.from_numpy(np.stack([self.labels[indices], indices]))}
         if self._in_memory is not None:
             spans = self._in_memory.spans(self._crop_draws(step, indices) if self.view == "train" else None)
@@ -165,6 +163,7 @@ class Stream:
         return drawn
 
     def _crop_draws(self, step: int, indices: Indices) -> npt.NDArray[np.float64]:
+        """Of the images that this rank prepares."""
         draws = crop_draws(np.random.default_rng((*self.epochs.seed, 1, step)), len(indices))
         return draws[self._own(indices)]
 
@@ -184,5 +183,5 @@ class Stream:
             pixels = self.pixels.train_view(own, self._crop_draws(step, indices))
         else:
             pixels = self.pixels.eval_view(own)
-        drawn = {name: tensor.to(self.device, non_blocking=True) for name, tensor in self._numbers(step).items()}
-        return {**drawn, "pixels": pixels}
+        numbers = self._numbers(step, indices)
+        return {**{name: n.to(self.device, non_blocking=True) for name, n in numbers.items()}, "pixels": pixels}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasso.data.images.decode import ImagePool, made_ahead
+from tasso.data.images.decode import CHUNK_BYTES, ImagePool, made_ahead
 from tasso.data.images.pack import split_sizes
 from tasso.data.images.packs import Location
 from tasso.data.images.transforms import Span, as_tensor, centre_spans, crop_spans, normalise, resample
@@ -60,7 +60,9 @@ class PackedPixels:
         return self._view(indices, *centre_spans(*split_sizes(self.sizes[indices]), self.preprocess))
 
     def _view(self, indices: Indices, rows: Span, columns: Span) -> Tensor:
-        step = CPU_IMAGES if self.device.type == "cpu" else len(indices)
+        packed, _ = split_sizes(self.sizes[indices])
+        room = CHUNK_BYTES // (3 * int(packed.height.max()) * int(packed.width.max()))
+        step = CPU_IMAGES if self.device.type == "cpu" else max(1, room)
         parts = [slice(first, first + step) for first in range(0, len(indices), step)]
         views = [self._resampled(indices[part], rows[part], columns[part]) for part in parts]
         return normalise(torch.cat(views) if len(views) > 1 else views[0], self.preprocess)

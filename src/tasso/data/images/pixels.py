@@ -145,8 +145,9 @@ class OneSizePixels:
         return normalise(torch.cat(views) if len(views) > 1 else views[0], self.preprocess)
 
     def _take(self, indices: Indices | Tensor) -> Tensor:
-        if self.stack is not None:
-            return self.stack[torch.as_tensor(indices).to(self.device, non_blocking=True)]
+        stack = self.stack
+        if stack is not None:
+            return stack[torch.as_tensor(indices).to(self.device, non_blocking=True)]
         assert not isinstance(indices, Tensor)
         return next(self._chunks(indices, len(indices))).to(self.device, non_blocking=True)
 

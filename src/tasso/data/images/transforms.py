@@ -144,11 +144,6 @@ def resize_weights(spans: Tensor, size: int, source: int, interpolation: Interpo
     return weights.div_(weights.sum(-1, keepdim=True))
 
 
-def crop_and_resize(pixels: Tensor, boxes: Boxes, preprocess: Preprocess) -> Tensor:
-    """Cut one box out of each image `(B, 3, H, W)` uint8 and resize it: `(B, 3, size, size)`, values in 0 … 1."""
-    return resample(pixels, as_tensor(*crop_spans(boxes, preprocess)), preprocess)
-
-
 def resize_and_centre(pixels: Tensor, preprocess: Preprocess) -> Tensor:
     """The evaluation view: resize (shortest side, or both when squashing), then cut out the centre.
 

@@ -131,6 +131,9 @@ def _splits(name: str, found: LabelledImages, config: RunConfig) -> dict[Split, 
     if given["val"]:
         log.info("%s: no test images; the validation images are used for testing", name)
         return {"train": given["train"], "val": [], "test": given["val"]}
+    if config.test_share == 1:
+        log.info("%s: %d images, all for testing", name, len(given["train"]))
+        return {"train": [], "val": [], "test": given["train"]}
     train, test = _draw_test(given["train"], config)
     if not test:
         raise DataError(f"{found.where}: no class has two images, so there is nothing to test with")
@@ -155,9 +158,9 @@ def _draw_test(entries: list[Entry], config: RunConfig) -> tuple[list[Entry], li
 
 
 def _check_classes(splits: Mapping[Split, list[Entry]], names: Mapping[str, str], where: str) -> None:
-    """Every class has training images; for one without test images there is a warning."""
+    """Every class has training images, unless no class has any; for one without test images there is a warning."""
     trained, tested = ({entry.label for entry in splits[split]} for split in ("train", "test"))
-    if untrained := [label for label in names if label not in trained]:
+    if trained and (untrained := [label for label in names if label not in trained]):
         have = "has test images, but none to train on" if untrained[0] in tested else "has no images to train on"
         raise DataError(f"{where}: class {untrained[0]!r} {have} ({len(untrained)} such); add some or remove it")
     if untested := [label for label in names if label not in tested]:

@@ -35,7 +35,7 @@ def mps(devices: Sequence[str]) -> Iterator[bool]:
     """MPS for the processes started meanwhile, if several of them share a GPU, but not too many, and it can be started.
 
     One that somebody else has started is used and left alone. Our own has its own folders and is stopped at the end,
-    also if this process is killed. Yields whether there is one.
+    also if this process is killed. Yields whether the processes use MPS, as far as this can be told.
 
     Args:
         devices: one per process.

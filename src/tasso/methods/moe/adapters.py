@@ -114,8 +114,8 @@ class BlockExperts(nn.Module):
         that no sample of a batch chooses has gradient zero, not None: which ones these are is known on the device only.
         """
         self.counts.zero_()
-        self.free: list[int] = (~self.frozen).nonzero().squeeze(-1).tolist()
-        rows = {name: self.get_buffer(name)[self.free] for name in self.shapes} if self.free else {}
+        self.free_rows: list[int] = (~self.frozen).nonzero().squeeze(-1).tolist()
+        rows = {name: self.get_buffer(name)[self.free_rows] for name in self.shapes} if self.free_rows else {}
         for name in ("gate", "noise"):
             rows[name] = self.gates.new_zeros(self.gates.shape[1:])
         self.trained = nn.ParameterDict({name: nn.Parameter(tensor) for name, tensor in rows.items()})
@@ -139,7 +139,7 @@ class BlockExperts(nn.Module):
         if len(trained) == self.design.experts:
             return trained
         rows = list(self.get_buffer(name).unbind())
-        for expert, row in zip(self.free, trained.unbind(), strict=True):
+        for expert, row in zip(self.free_rows, trained.unbind(), strict=True):
             rows[expert] = row
         return torch.stack(rows)
 
