@@ -50,6 +50,7 @@ def main() -> None:
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     page, folder, file = map(Path, sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job, and what it starts, would ignore it
     with file.open("w", encoding="utf-8") as transcript:
         for command in commands(page):
             print(f"$ {command}", file=transcript, flush=True)
