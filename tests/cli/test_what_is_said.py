@@ -43,7 +43,7 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     assert "MTIL: among the classes of the image's own task" in said.text
     more = f"pets={write_folder(tmp_path / 'more', 'pets')}"
     main(["eval", str(out), "--tasks", more, "--test-share", "1"])
-    assert "pets: 15 images, all for testing" in said.text
+    assert "pets: 3 classes, 15 images, all for testing" in said.text
 
 
 def test_a_run_is_not_judged_by_images_it_learned_from(

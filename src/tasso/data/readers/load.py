@@ -132,7 +132,8 @@ def _splits(name: str, found: LabelledImages, config: RunConfig) -> dict[Split, 
         log.info("%s: no test images; the validation images are used for testing", name)
         return {"train": given["train"], "val": [], "test": given["val"]}
     if config.test_share == 1:
-        log.info("%s: %d images, all for testing", name, len(given["train"]))
+        classes = len({entry.label for entry in given["train"]})
+        log.info("%s: %d classes, %d images, all for testing", name, classes, len(given["train"]))
         return {"train": [], "val": [], "test": given["train"]}
     train, test = _draw_test(given["train"], config)
     if not test:
