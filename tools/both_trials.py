@@ -105,7 +105,9 @@ class Trial(Plain, TassoBoth):
     ema: float = option("decay of a running mean of the weights, which is kept; 0: none", 0.0)
     step_back: float = option("share of the way back to the model before the task, at its end", 0.0)
     wordings: bool = option("class prompts in a wording of many, another one in each step", False)
-    negatives: bool = option("anchors as further classes in the cross-entropy", False)
+    negatives: Literal["none", "step", "earlier"] = option(
+        "further classes in both cross-entropies: the anchors of the step, or all names of earlier tasks", "none"
+    )
     smoothing: float = option("label smoothing", 0.0)
 
     title: ClassVar[str] = "trial"
@@ -129,6 +131,7 @@ class Trial(Plain, TassoBoth):
         super().begin_task(task)
         names: list[Names] = [(one.class_names, one.train_prompts(self.templates)) for one in task.earlier]
         earlier = anchor_prompts(names, task)
+        self.earlier = self.table.embeddings[: len(earlier)] if self.table else None  # they come first
         if self.balanced and self.table and earlier:
             self.table.epochs = Balanced(len(earlier), len(self.table.tokens), self.anchors_per_step, task)
         if self.hold_generic and self.table:
@@ -195,8 +198,10 @@ class Trial(Plain, TassoBoth):
             self.class_tokens = self.worded.index_select(1, batch.inputs["wording"][None])[:, 0]
         texts, compared = super().texts(batch)
         self.classes = len(texts)
-        if self.negatives and "kd_text" in compared:
+        if self.negatives == "step" and "kd_text" in compared:
             texts = torch.cat([texts, compared["kd_text"][1]])
+        if self.negatives == "earlier" and self.earlier is not None:
+            texts = torch.cat([texts, self.earlier])
         return texts, compared
 
     def _terms(self, features: Tensor, texts: Tensor, labels: Tensor, compared: Any) -> dict[str, Tensor]:

@@ -195,13 +195,16 @@ def trials(study: str) -> str:
     rows = pd.read_csv(RESULTS / "trials.csv")
     rows = rows[rows["study"] == study]
     sums = rows.assign(both=rows["mtil_accuracy"] + rows["mcil_accuracy"]).groupby("form")["both"].agg(["size", "mean"])
+    columns = {f"{setting}_{metric}": heading(setting, metric, better) for setting, metric, better in COLUMNS}
+    if rows["incremental_average"].notna().all():
+        columns["incremental_average"] = "incremental average\u00a0↑"
     lines = []
     for form in sums.sort_values(["size", "mean"], ascending=False, kind="stable").index:
         runs = rows[rows["form"] == form]
         tried = ", ".join(sorted(set(runs["sequence"]) - {"given"}))
-        means = (f"{runs[f'{setting}_{metric}'].mean():.2f}" for setting, metric, _ in COLUMNS)
+        means = [f"{runs[column].mean():.2f}" for column in columns]
         lines.append([str(form), f"{tried} ({len(runs)})" if tried else str(len(runs)), *means])
-    return markdown(["form", "runs", *(heading(*column) for column in COLUMNS)], lines)
+    return markdown(["form", "runs", *columns.values()], lines)
 
 
 def sizes(method: str) -> str:
@@ -282,7 +285,7 @@ RATES = (
 # Studies of trials.csv
 TRIALS = (
     "forms", "forms-after", "forms-before", "anchors", "open-directions", "references", "own-splits", "lora-rates",
-    "lora", "moments", "fp8", "relearned",
+    "lora", "moments", "fp8", "relearned", "new-classes", "new-classes-test",
 )  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 

@@ -49,9 +49,11 @@ PARTS = ("images", "reference", "texts", "A")
 
 
 def drawn() -> dict[str, Tensor]:
-    """Images of the task, reference images, texts (classes, then anchors), those of the teacher, and a projector."""
+    """Images of the task, reference images, texts (classes, then anchors), those of the teacher, earlier classes, and a
+    projector."""
     generator = torch.Generator().manual_seed(3)
     shapes = {"images": 5, "reference": 7, "texts": CLASSES + ANCHORS, "old_reference": 7, "old_texts": ANCHORS}
+    shapes |= {"earlier": 3}
     case = {
         name: F.normalize(torch.randn(rows, DIM, dtype=torch.float64, generator=generator), dim=-1)
         for name, rows in shapes.items()
@@ -75,13 +77,14 @@ def method_of(case: dict[str, Tensor], **options: Any) -> tuple[TassoBoth, Batch
             tokens=torch.arange(CLASSES, CLASSES + ANCHORS)[:, None], embeddings=case["old_texts"]
         )
         method.relearned = torch.tensor(RELEARNED), case["old_texts"][RELEARNED]
+    method.earlier_texts = case["earlier"] if method.delta else None
     labels = torch.tensor([0, 3, 1, 1, 2])
     images = ImageBatch(case["images"], labels, torch.arange(5))
     reference = ImageBatch(case["reference"], torch.zeros(7), torch.arange(7))
     return method, Batch(images, {"reference": reference}, {"anchors": torch.tensor([1, 4, 3])})
 
 
-def plain_terms(case: dict[str, Tensor], alpha: float, beta: float, gamma: float) -> dict[str, Tensor]:
+def plain_terms(case: dict[str, Tensor], alpha: float, beta: float, gamma: float, delta: float) -> dict[str, Tensor]:
     """The formulas as they are written, with the projection P = A(AᵀA)⁻¹Aᵀ in the place of U."""
     A, labels, rows = case["A"], [0, 3, 1, 1, 2], [1, 4, 3]
     P = A @ torch.linalg.inv(A.T @ A) @ A.T
@@ -90,10 +93,10 @@ def plain_terms(case: dict[str, Tensor], alpha: float, beta: float, gamma: float
     def cosine(x: Tensor, y: Tensor) -> Tensor:
         return (x @ y) / (x @ x).sqrt() / (y @ y).sqrt()
 
-    def ce(project: Tensor, scale: float) -> Tensor:
+    def ce(images: Tensor, texts: Tensor, project: Tensor, scale: float) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)
-        for image, label in zip(case["images"], labels, strict=True):
-            logits = torch.stack([scale * cosine(project @ image, project @ text) for text in classes])
+        for image, label in zip(images, labels, strict=True):
+            logits = torch.stack([scale * cosine(project @ image, project @ text) for text in texts])
             total = total + logits.exp().sum().log() - logits[label]
         return total / len(labels)
 
@@ -103,12 +106,14 @@ def plain_terms(case: dict[str, Tensor], alpha: float, beta: float, gamma: float
         return torch.stack(angles).sum() / len(new)
 
     anchors = torch.stack([case["texts"][CLASSES + row] for row in rows])
+    whole, seen = torch.eye(DIM, dtype=torch.float64), torch.cat([classes, case["earlier"]])
     return {
-        "ce": ce(torch.eye(DIM, dtype=torch.float64), 7.0),
-        "subspace": alpha * ce(P, 10.0),
+        "ce": ce(case["images"], classes, whole, 7.0),
+        "subspace": alpha * ce(case["images"], classes, P, 10.0),
         "kd": beta * kd(case["reference"], case["old_reference"]),
         "kd_text": gamma * kd(anchors, case["old_texts"][rows]),
         "kd_relearned": gamma * kd(classes[RELEARNED], case["old_texts"][RELEARNED]),
+        "seen": delta * ce(case["images"].detach(), seen, whole, 7.0),
     }
 
 
@@ -118,8 +123,8 @@ def with_gradients(case: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def test_terms_and_gradients_are_those_of_the_formulas() -> None:
     ours, plain = with_gradients(drawn()), with_gradients(drawn())
-    method, batch = method_of(ours, alpha=0.7, beta=2.0, gamma=5.0)
-    terms, expected = method.loss(batch), plain_terms(plain, 0.7, 2.0, 5.0)
+    method, batch = method_of(ours, alpha=0.7, beta=2.0, gamma=5.0, delta=0.3)
+    terms, expected = method.loss(batch), plain_terms(plain, 0.7, 2.0, 5.0, 0.3)
     assert list(terms) == list(expected)
     for name, term in terms.items():
         torch.testing.assert_close(term, expected[name], rtol=1e-10, atol=1e-12)
@@ -137,14 +142,15 @@ def test_terms_and_gradients_are_those_of_the_formulas() -> None:
         ("kd", {"reference", "A"}),
         ("kd_text", {"texts", "A"}),
         ("kd_relearned", {"texts", "A"}),
+        ("seen", {"texts"}),
     ],
 )
 def test_each_term_trains_what_it_should(term: str, reached: set[str]) -> None:
     case = with_gradients(drawn())
-    method, batch = method_of(case)
+    method, batch = method_of(case, delta=0.3)
     method.loss(batch)[term].backward()
     assert {name for name in PARTS if case[name].grad is not None and bool(case[name].grad.any())} == reached
-    if term in ("ce", "subspace"):
+    if term in ("ce", "subspace", "seen"):
         assert not case["texts"].grad[CLASSES:].any(), "anchors are no classes"
     if term == "kd_text":
         assert case["texts"].grad.any(-1).nonzero().flatten().tolist() == [CLASSES + row for row in (1, 3, 4)]
@@ -206,6 +212,24 @@ def test_anchors_hold(quick: dict[str, Any]) -> None:
             training.advance()
         moved.append(float((learner.clip.encode_classes(names, learner.templates) - before).norm()))
     assert moved[1] < 0.3 * moved[0]
+
+
+def test_which_classes_have_been_seen(tiny_clip: Clip) -> None:
+    """All of earlier tasks in their prompts of training, each once; not those of the task itself, nor of later ones."""
+    first = dataclasses.replace(task_of("first", "cat", "dog"), train_templates=("one {}.", "the {}."))
+    tasks = first, task_of("second", "Dog", "red_fox"), task_of("third", "red fox", "cow"), task_of("last", "hen")
+    method = build_method({"name": "tasso-both", "rank": 6, "delta": 0.3})
+    assert isinstance(method, TassoBoth)
+    method.attach(tiny_clip)
+    method.begin_run(RunInfo(templates=("a {}.",), tasks=tasks))
+    method.begin_task(info(*tasks[:1]))
+    assert method.earlier_texts is None, "nothing is earlier than the first task"
+    method.begin_task(info(*tasks[:3]))
+    expected = tiny_clip.encode_classes(["cat", "dog"], ["one {}.", "the {}."])
+    assert method.earlier_texts is not None
+    torch.testing.assert_close(method.earlier_texts, expected)
+    method.end_task()
+    assert method.earlier_texts is None
 
 
 @pytest.mark.parametrize("optimise", ["joint", "alternate", "projector-first"])

@@ -1,23 +1,28 @@
 """TASSO on both towers: the text tower is trained too, and anchor prompts keep it from forgetting.
 
-L = CE + α·L_sub + β·L_KD(reference images) + γ·L_KD(anchor prompts), teacher = the model before this task. Both
-cross-entropies use the student's class texts, with gradient. Anchor prompts: class names of earlier tasks and generic
-texts (`anchors.py`). The result is one plain CLIP model.
+L = CE + α·L_sub + β·L_KD(reference images) + γ·L_KD(anchor prompts) + δ·CE_seen, teacher = the model before this task.
+All cross-entropies use the student's class texts, with gradient. CE_seen is over all classes learned so far and trains
+the class texts only. Anchor prompts: class names of earlier tasks and generic texts (`anchors.py`). The result is one
+plain CLIP model.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from tasso.config import option
 from tasso.methods.anchors import TextAnchors
-from tasso.methods.base import Batch, Cost, Group, Towers
+from tasso.methods.base import Batch, Cost, Group, TaskInfo, Towers
+from tasso.methods.losses import cross_entropy
 from tasso.methods.registry import register
 from tasso.methods.tasso import Compared, Tasso
+from tasso.models.class_overlap import normalised
 from tasso.models.clip import Clip
 
 
@@ -34,6 +39,11 @@ class TassoBoth(TextAnchors, Tasso):
         10.0,
         ge=0,
     )
+    delta: float = option(
+        "weight δ of a cross-entropy over all classes learned so far, which trains the task's class texts; 0: none",
+        0.0,
+        ge=0,
+    )
     text_lr_factor: float = option("the text tower's learning rate, as a multiple of the run's", 1.0, ge=0)
 
     title: ClassVar[str] = "TASSO, both towers"
@@ -44,6 +54,10 @@ class TassoBoth(TextAnchors, Tasso):
         "where the text tower rests"
     )
     group_names: ClassVar[tuple[str, ...]] = ("encoder", "text", "projector")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.earlier_texts: Tensor | None = None
 
     @property
     def towers(self) -> Towers:
@@ -62,6 +76,20 @@ class TassoBoth(TextAnchors, Tasso):
         notes = [cost.note, "embeddings of the anchor prompts" if self.uses_anchors else ""]
         return dataclasses.replace(cost, note="; ".join(filter(None, notes)))
 
+    def begin_task(self, task: TaskInfo) -> None:
+        super().begin_task(task)
+        self.earlier_texts = self.earlier_class_texts(task) if self.delta else None
+
+    def earlier_class_texts(self, task: TaskInfo) -> Tensor | None:
+        """Class texts (E, D) of earlier tasks by the model before this one, each class once and none of this task."""
+        known = set(map(normalised, task.class_names))
+        found = []
+        for earlier in task.earlier:
+            if names := [name for name in earlier.class_names if normalised(name) not in known]:
+                known.update(map(normalised, names))
+                found.append(self.clip.class_embeddings(names, earlier.train_prompts(self.templates)))
+        return torch.cat(found) if found else None
+
     def groups(self) -> list[Group]:
         _, *projector = super().groups()
         encoder = Group("encoder", self.clip.parameters_of("visual"))
@@ -75,3 +103,17 @@ class TassoBoth(TextAnchors, Tasso):
     def texts(self, batch: Batch) -> tuple[Tensor, dict[str, Compared]]:
         texts, held = self.encode_class_and_held_texts(batch)
         return texts, {name: (self.gamma, *pair) for name, pair in held.items()}
+
+    def _terms(
+        self, features: Tensor, texts: Tensor, labels: Tensor, compared: Mapping[str, Compared]
+    ) -> dict[str, Tensor]:
+        terms = super()._terms(features, texts, labels, compared)
+        if self.earlier_texts is not None:
+            # The images are constant: pushed away from earlier names, they would take earlier images along.
+            seen = torch.cat([texts, self.earlier_texts])
+            terms["seen"] = self.delta * cross_entropy(features.detach(), seen, labels, self.scale)
+        return terms
+
+    def end_task(self) -> None:
+        super().end_task()
+        self.earlier_texts = None
