@@ -205,7 +205,7 @@ class Trial(Plain, TassoBoth):
         return texts, compared
 
     def _terms(self, features: Tensor, texts: Tensor, labels: Tensor, compared: Any) -> dict[str, Tensor]:
-        terms = Tasso._terms(self, features, texts, labels, compared)
+        terms = super()._terms(features, texts, labels, compared)
         if self.smoothing:
             cosines = F.normalize(features, dim=-1) @ F.normalize(texts, dim=-1).mT
             terms["ce"] = F.cross_entropy(self.scale * cosines, labels, label_smoothing=self.smoothing)

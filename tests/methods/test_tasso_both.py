@@ -52,8 +52,9 @@ def drawn() -> dict[str, Tensor]:
     """Images of the task, reference images, texts (classes, then anchors), those of the teacher, earlier classes, and a
     projector."""
     generator = torch.Generator().manual_seed(3)
-    shapes = {"images": 5, "reference": 7, "texts": CLASSES + ANCHORS, "old_reference": 7, "old_texts": ANCHORS}
-    shapes |= {"earlier": 3}
+    shapes = {
+        "images": 5, "reference": 7, "texts": CLASSES + ANCHORS, "old_reference": 7, "old_texts": ANCHORS, "earlier": 3,
+    }  # fmt: skip
     case = {
         name: F.normalize(torch.randn(rows, DIM, dtype=torch.float64, generator=generator), dim=-1)
         for name, rows in shapes.items()

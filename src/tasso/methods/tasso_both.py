@@ -109,7 +109,7 @@ class TassoBoth(TextAnchors, Tasso):
     ) -> dict[str, Tensor]:
         terms = super()._terms(features, texts, labels, compared)
         if self.earlier_texts is not None:
-            # The images are constant: pushed away from earlier names, they would take earlier images along.
+            # The images are constant: with their gradient, too, earlier classes lost more in the one trial of it.
             seen = torch.cat([texts, self.earlier_texts])
             terms["seen"] = self.delta * cross_entropy(features.detach(), seen, labels, self.scale)
         return terms
