@@ -443,6 +443,21 @@ def test_compiled_code_that_gives_other_embeddings_is_not_used(
     assert len(calls) == compared + right
 
 
+def test_compiled_encoders_do_not_use_cudnns_attention(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+
+    def compiled(tower: Any, pixels: Tensor, linear: Any) -> Tensor:
+        used.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return embed_images(tower, pixels, linear)
+
+    monkeypatch.setattr("tasso.models.clip.compiled_once", lambda function, dynamic: compiled)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    tiny_clip.compiled = True
+    tiny_clip.encode_images(torch.randn(4, 3, 16, 16))
+    assert set(used) == {False}
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before, "for compiled code only"
+
+
 def test_what_is_random_or_counts_its_calls_is_not_compared(tiny_clip: Clip) -> None:
     assert repeats_itself(tiny_clip.visual)
     assert repeats_itself(tiny_clip.model)

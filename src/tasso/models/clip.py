@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tasso.decoding.views import Preprocess
@@ -379,12 +380,19 @@ def encode(
     if not compiled:
         return embed(forward)
     fast, use = compiled_once(forward, dynamic), (forward, torch.is_grad_enabled(), precision, inputs.shape)
-    if use not in _trusted and repeats_itself(module):
-        _trusted[use] = agree(lambda: embed(fast), lambda: embed(forward))
-    return embed(fast if _trusted.get(use, True) else forward)
+    with without_cudnn_attention():
+        if use not in _trusted and repeats_itself(module):
+            _trusted[use] = agree(lambda: embed(fast), lambda: embed(forward))
+        return embed(fast if _trusted.get(use, True) else forward)
 
 
 _trusted: dict[tuple[object, ...], bool] = {}  # compiled forward passes, by their use
+
+
+def without_cudnn_attention() -> contextlib.AbstractContextManager[None]:
+    """What is compiled meanwhile uses other kernels: called by compiled code, cuDNN's were wrong from the second call
+    on (docs/performance.md)."""
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def agree(compiled: Callable[[], Tensor], plain: Callable[[], Tensor]) -> bool:
