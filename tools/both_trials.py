@@ -109,6 +109,7 @@ class Trial(Plain, TassoBoth):
         "further classes in both cross-entropies: the anchors of the step, or all names of earlier tasks", "none"
     )
     smoothing: float = option("label smoothing", 0.0)
+    layer_decay: float = option("learning rate of a block, as a multiple of that of the block above it", 1.0)
 
     title: ClassVar[str] = "trial"
     summary: ClassVar[str] = "forms of TASSO on both towers, to be tried"
@@ -170,7 +171,34 @@ class Trial(Plain, TassoBoth):
         if self.text_lora:
             factors = {n: p for n, p in text.parameters.items() if n.endswith((".A", ".B"))}
             text = Group("text", factors, lr_factor=self.text_lr_factor)
-        return [self._moving(visual, self.frozen_visual), self._moving(text, self.frozen_text), *rest]
+        towers = [self._moving(visual, self.frozen_visual), self._moving(text, self.frozen_text)]
+        return [*(part for tower in towers for part in self._by_depth(tower)), *rest]
+
+    def _by_depth(self, group: Group) -> list[Group]:
+        """One group per block, with what comes before the first and after the last one."""
+        if self.layer_decay == 1:
+            return [group]
+
+        def depth(name: str) -> int:
+            if "resblocks." in name:
+                return int(name.split("resblocks.")[1].split(".")[0])
+            return 0 if any(part in name for part in ("embedding", "conv1", "ln_pre")) else -1
+
+        depths = {name: depth(name) for name in group.parameters}
+        last = max(depths.values())
+        parts: dict[int, dict[str, nn.Parameter]] = {}
+        for name, parameter in group.parameters.items():
+            parts.setdefault(last if depths[name] < 0 else depths[name], {})[name] = parameter
+        return [
+            Group(f"{group.name}.{block}", named, group.lr, group.weight_decay,
+                  group.lr_factor * self.layer_decay ** (last - block))
+            for block, named in sorted(parts.items())
+        ]  # fmt: skip
+
+    def lr_factors(self, step: int, total: int) -> dict[str, float]:
+        factors = super().lr_factors(step, total)
+        blocks = {f"{tower}.{block}": factors[tower] for tower in ("encoder", "text") for block in range(99)}
+        return {**factors, **blocks}
 
     def _moving(self, group: Group, frozen: int) -> Group:
         def moves(name: str) -> bool:
