@@ -285,7 +285,8 @@ RATES = (
 # Studies of trials.csv
 TRIALS = (
     "forms", "forms-after", "forms-before", "anchors", "open-directions", "references", "own-splits", "lora-rates",
-    "lora", "moments", "fp8", "relearned", "new-classes", "new-classes-test",
+    "lora", "moments", "fp8", "relearned", "new-classes", "new-classes-test", "weights", "weights-drawn",
+    "weights-own",
 )  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 

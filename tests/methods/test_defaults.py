@@ -59,6 +59,13 @@ def test_what_is_given_wins() -> None:
     assert defaults(model="ViT-B-16", method="tasso-both")[2]["text_lr_factor"] == 1
 
 
+def test_another_protocol_counts_more_than_what_was_chosen_for_nano() -> None:
+    scales = {protocol: defaults(method="tasso-both", protocol=protocol)[2] for protocol in ("code", "paper")}
+    assert [hyper["ce_scale"] for hyper in scales.values()] == [20, 1]
+    assert [hyper["delta"] for hyper in scales.values()] == [0.5, 0.5], "no protocol says anything about it"
+    assert shown_defaults(METHODS["tasso-both"])["method.ce_scale"] == "20 with small models such as nano, else 0.0"
+
+
 @pytest.mark.parametrize(("model", "rank"), [("nano", 72), ("ViT-B-16", 144), ("ViT-L-14", 216), ("RN50", 288)])
 def test_rank_is_the_papers_share_of_the_width(model: str, rank: int) -> None:
     for method in ("tasso", "tasso-both"):

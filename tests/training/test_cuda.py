@@ -19,7 +19,10 @@ from tasso.decoding.views import crop_draws
 from tasso.errors import RunError
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
+from tasso.models.clip import encode
 from tasso.models.fp8 import has_fp8
+from tasso.models.loading import load_clip
+from tasso.models.towers import embed_images
 from tasso.training.engine import Training
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
@@ -206,6 +209,23 @@ def test_memory_of_a_task_is_given_back(on_gpu: dict[str, Any]) -> None:
         torch.cuda.synchronize()
         held.append(torch.cuda.memory_allocated())
     assert held[2] <= 1.02 * held[1], held
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_compiled_encoders_give_the_same_embeddings_every_time(grad: bool) -> None:
+    """With cuDNN's attention they did not, from the second call on, with nano and many images."""
+    clip = load_clip("nano", None).to("cuda", torch.bfloat16)
+    batches = [torch.randn(1024, 3, 64, 64, device="cuda") for _ in range(2)]
+
+    def embeddings(compiled: bool) -> list[Tensor]:
+        with torch.set_grad_enabled(grad):
+            return [encode(embed_images, clip.visual, batches[i % 2], clip.precision, compiled) for i in range(12)]
+
+    plain, compiled = embeddings(False), embeddings(True)
+    for index, found in enumerate(compiled):
+        assert torch.equal(found, compiled[index % 2])
+        assert not torch.equal(found, plain[index]), "is it compiled?"
+        assert float((found - plain[index]).norm(dim=-1).max()) < 0.05
 
 
 def test_fp8_steps_are_near_those_of_bfloat16(on_gpu: dict[str, Any]) -> None:

@@ -78,7 +78,8 @@ def tasso_both() -> Sheet:
     sheet.box((452, 136), (252, 34), "student", opacity=0.16)
     sheet.text((578, 158), "cross-entropies, whole and inside U", "student", 14, "middle")
     sheet.text((360, 28), "Anchor prompts: names of earlier tasks and generic names", "ink", 15, "middle", bold=True)
-    sheet.text((360, 288), "β weighs the angles of images, γ those of texts", "soft", 13, "middle")
+    weights = "β weighs the angles of images, γ those of texts, δ a cross-entropy over all classes so far"
+    sheet.text((360, 288), weights, "soft", 13, "middle")
     return sheet
 
 

@@ -19,6 +19,7 @@ from tasso.models.loading import embedding_width, usual_prompt
 
 NANO_RATES = Path(__file__).with_name("rates-nano.json")
 SMALL = 384  # models with embeddings up to this length take nano's options
+CHOSEN_WITH = "code"  # the protocol of the runs they were chosen by; what another one says counts more than they do
 
 
 def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
@@ -28,6 +29,8 @@ def with_defaults(config: RunConfig) -> tuple[RunConfig, Method]:
     hyper = {
         key.removeprefix(METHOD): value for key, value in options_for(cls.name, width).items() if key.startswith(METHOD)
     }
+    if config.protocol != CHOSEN_WITH:
+        hyper = {name: value for name, value in hyper.items() if name not in cls.protocols[config.protocol]}
     method = build_method({**hyper, **config.method}, config.protocol)
     method.resolve_width(width)
     if config.template is None:
@@ -54,7 +57,9 @@ def _chosen(method: type[Method], width: int) -> dict[str, Any]:
 
 def shown_defaults(method: type[Method]) -> dict[str, str]:
     """Defaults that depend on the model, and all others of the run's own options, in words."""
-    own = {**{METHOD + field.name: field.default for field in dataclasses.fields(method)}, **method.run_defaults}
+    own: dict[str, Any] = {METHOD + field.name: field.default for field in dataclasses.fields(method)}
+    own |= {METHOD + name: value for name, value in method.protocols[CHOSEN_WITH].items()}
+    own |= method.run_defaults
     chosen = {key: value for key, value in _chosen(method, SMALL).items() if value != own[key]}
     shown = {key: f"{value} with small models such as nano, else {own[key]}" for key, value in chosen.items()}
     return {**{key: str(value) for key, value in method.run_defaults.items()}, **shown}
