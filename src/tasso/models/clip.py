@@ -69,7 +69,7 @@ class Clip:
         self.architecture, self.vocabulary = architecture, vocabulary
         self.precision = torch.float32
         self.teacher_precision: torch.dtype | None = None  # None: as `precision`
-        # Used in training only: compiled evaluation gave wrong embeddings (docs/performance.md).
+        # Used in training only: compiled for evaluation, too, a run would take longer (docs/performance.md).
         self.compiled = False
         self.checkpointing = False  # are activations within blocks computed again in the backward pass?
         self.tune = "full"  # which weights of the towers are trained: `tuning.py`
