@@ -34,5 +34,4 @@ def serve_run(
         models = load_models(Run(path, device=device))
         app = make_app(models, host, int(max_mib * MIB))
         with contextlib.suppress(KeyboardInterrupt):  # may come before the server handles signals
-            print(f"{url}  (Ctrl-C ends it)", flush=True)
-            run_app(app)
+            run_app(app, lambda: print(f"{url}  (Ctrl-C ends it)", flush=True))
