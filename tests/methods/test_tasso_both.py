@@ -180,7 +180,7 @@ def weights_after(quick: dict[str, Any], method: dict[str, Any], towers: str, st
 
 
 def test_with_a_resting_text_tower_it_is_tasso(quick: dict[str, Any]) -> None:
-    still = {**options_for("tasso-both"), "gamma": 0.0, "text_lr_factor": 0.0}
+    still = {**options_for("tasso-both"), "gamma": 0.0, "text_lr_factor": 0.0, "beta": 3.0, "ce_scale": 0.0}
     ours, theirs = weights_after(quick, still, "both"), weights_after(quick, options_for("tasso"), "both")
     for name, tensor in theirs.items():
         assert torch.equal(ours[name], tensor), name
@@ -188,7 +188,7 @@ def test_with_a_resting_text_tower_it_is_tasso(quick: dict[str, Any]) -> None:
 
 def test_without_its_terms_it_is_fine_tuning_of_both_towers(quick: dict[str, Any]) -> None:
     off = {"alpha": 0.0, "kd_parallel": "none", "kd_perpendicular": "none"}
-    bare = {"name": "tasso-both", "text_lr_factor": 1.0, **off}
+    bare = {"name": "tasso-both", "text_lr_factor": 1.0, "ce_scale": 0.0, **off}
     training = learner_for(quick, method=bare).begin(0)
     assert list(training.streams) == ["task"]
     assert not training.batch().inputs
