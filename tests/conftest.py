@@ -24,6 +24,7 @@ from tasso.data.images import OneSizePixels, Preprocess
 from tasso.methods import METHODS, generic
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
+from tasso.training import engine
 
 # Models this small gain nothing from threads, and threads that wait for each other are slow on a busy machine.
 torch.set_num_threads(1)
@@ -52,6 +53,12 @@ all_captions = generic.captions
 def few_captions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task of a method with anchors would tokenise thousands."""
     monkeypatch.setattr(generic, "captions", lambda: generic._lines("captions"))
+
+
+@pytest.fixture(autouse=True)
+def float32_on_any_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests compare numbers: `auto` is float32 also on a CPU that is fast in bfloat16."""
+    monkeypatch.setattr(engine, "cpu_has_fast_bfloat16", lambda: False)
 
 
 @pytest.fixture(autouse=True)

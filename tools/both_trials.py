@@ -23,8 +23,7 @@ from tasso.decoding import views
 from tasso.methods import generic
 from tasso.methods.anchors import WHOLE, Names, anchor_prompts
 from tasso.methods.base import Batch, Group, RunInfo, TaskInfo
-from tasso.methods.losses import COSINE_MARGIN, DISTILLATION_EPS, soft_cross_entropy
-from tasso.methods.subspace import orthogonal_component, subspace_coordinates
+from tasso.methods.losses import cross_entropy, distances, soft_cross_entropy
 from tasso.methods.tasso import Compared, Tasso
 from tasso.methods.tasso_both import TassoBoth
 from tasso.models.clip import prompts
@@ -235,22 +234,20 @@ class Trial(Plain, TassoBoth):
     def _terms(self, features: Tensor, texts: Tensor, labels: Tensor, compared: Any) -> dict[str, Tensor]:
         terms = super()._terms(features, texts, labels, compared)
         if self.smoothing:
-            cosines = F.normalize(features, dim=-1) @ F.normalize(texts, dim=-1).mT
-            terms["ce"] = F.cross_entropy(self.scale * cosines, labels, label_smoothing=self.smoothing)
+            terms["ce"] = cross_entropy(features, texts, labels, self.scale, self.smoothing)
         if self.logits and "kd_text" in compared:
             (_, image, image_before), (_, anchor, anchor_before) = compared["kd"], compared["kd_text"]
             student, teacher = self.scale * image @ anchor.mT, self.scale * image_before @ anchor_before.mT
             terms["kd_logits"] = self.logits * soft_cross_entropy(teacher, student, self.temperature)
         return terms
 
-    def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
-        if self.drift and len(student) == 64:  # reference images
-            weight = _angles(student.detach(), teacher) ** self.drift
-            assert U is not None
-            parts = [(subspace_coordinates(x, U), orthogonal_component(x, U)) for x in (student, teacher)]
-            both = [(_angles(s, t) * weight).mean() / weight.mean() for s, t in zip(*parts, strict=True)]
-            return both[0] + both[1]
-        return super()._distillation(student, teacher, U)
+    def _distances(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
+        found = super()._distances(student, teacher, U)
+        if not self.drift:
+            return found
+        # Reference images come first, then texts.
+        weight = distances(student[:64].detach(), teacher[:64], "geodesic") ** self.drift
+        return torch.cat([found[:64] * weight / weight.mean(), found[64:]])
 
     def after_step(self, step: int) -> None:
         super().after_step(step)
@@ -272,12 +269,6 @@ class Trial(Plain, TassoBoth):
                 if self.step_back:
                     p.lerp_(self.before[name], self.step_back)
                 p.requires_grad_(False)
-
-
-def _angles(x: Tensor, y: Tensor) -> Tensor:
-    """Angle between the rows of x and y (N, D): (N,)."""
-    x, y = F.normalize(x, dim=-1, eps=DISTILLATION_EPS), F.normalize(y, dim=-1, eps=DISTILLATION_EPS)
-    return torch.acos((x * y).sum(-1).clamp(-1 + COSINE_MARGIN, 1 - COSINE_MARGIN))
 
 
 def _flipped(images: ImageBatch, mirrored: Tensor) -> ImageBatch:

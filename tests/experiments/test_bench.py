@@ -31,7 +31,7 @@ from tasso.experiments.bench import (
 from tasso.experiments.bench.authors_step import AuthorsStep
 from tasso.experiments.bench.budget import SHIPPED, Rule, compare, read_budget
 from tasso.experiments.bench.random_tasks import random_learner
-from tasso.experiments.bench.step import count_tflop
+from tasso.experiments.bench.step import Work, count_work
 from tasso.experiments.bench.timing import time_calls
 from tasso.methods import METHODS
 from tasso.models.fp8 import FP8
@@ -71,11 +71,12 @@ def test_the_authors_step_has_the_same_losses(tiny_model: str) -> None:
 def test_tflop_are_those_of_the_towers(tiny_model: str) -> None:
     """Proportional to the batch size; TASSO adds reference images and a teacher."""
     options = {**SMALL, "model": tiny_model, "method": {"name": "finetune"}, "steps": 9}
-    one = count_tflop(options, 5)
-    assert count_tflop({**options, "batch_size": 8}, 5) == pytest.approx(2 * one, rel=0.02)
-    assert count_tflop({**options, "method": options_for("tasso")}, 5) > 1.5 * one, (
-        "with reference images and a teacher"
-    )
+    one = count_work(options, 5)
+    twice = count_work({**options, "batch_size": 8}, 5)
+    assert (twice.tflop, twice.operations) == (pytest.approx(2 * one.tflop, rel=0.02), one.operations)
+    more = count_work({**options, "method": options_for("tasso")}, 5)
+    assert more.tflop > 1.5 * one.tflop, "with reference images and a teacher"
+    assert more.operations > 1.5 * one.operations
 
 
 @pytest.mark.slow
@@ -125,7 +126,7 @@ def test_a_captured_step_is_called_so(tiny_model: str, monkeypatch: pytest.Monke
     monkeypatch.setattr("tasso.training.engine.CapturedStep", Uncaptured)
     monkeypatch.setattr("tasso.training.engine.CAPTURE_DEVICES", ("cpu",))
     options = {**SMALL, "model": tiny_model, "method": "finetune", "checkpoint_activations": checkpointed}
-    monkeypatch.setattr(step, "count_tflop", lambda *args: 1.0)
+    monkeypatch.setattr(step, "count_work", lambda *args: Work(1.0, 1))
     assert bench_step(options, classes=5, **FAST)["cuda_graphs"] == (not checkpointed)
 
 

@@ -152,12 +152,12 @@ def test_arithmetic_of_a_step_is_counted_once(
     fewer = make_setup({**common, "tune": "last:1"}, by_method={"tasso": {"method.rank": 6}})
     [less, *_] = count_arithmetic(PLANS["compute"].jobs(fewer)[:1], {}, "cpu").values()
     assert less.tflop < tasso
-    monkeypatch.setattr("tasso.experiments.bench.step.count_tflop", lambda *_: pytest.fail("counted twice"))
+    monkeypatch.setattr("tasso.experiments.bench.step.count_work", lambda *_: pytest.fail("counted twice"))
     assert count_arithmetic(jobs, counted, "cpu") == counted
 
     def no_room(*_: object) -> float:
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr("tasso.experiments.bench.step.count_tflop", no_room)
+    monkeypatch.setattr("tasso.experiments.bench.step.count_work", no_room)
     assert count_arithmetic(jobs, {}, "cpu") == {}
     assert "cannot be counted: CUDA out of memory" in caplog.text

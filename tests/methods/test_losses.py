@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from tasso.data.images import ImageBatch
 from tasso.distributed import SINGLE_PROCESS
 from tasso.methods import Batch
-from tasso.methods.losses import cross_entropy, distance, geodesic_distance, squared_l2
+from tasso.methods.losses import Angle, cross_entropy, distances
 from tasso.methods.subspace import (
     energy_rank,
     orthogonal_component,
@@ -132,7 +133,11 @@ def test_kd_switches_add_up() -> None:
     apart = kd(kd_parallel="l2", kd_perpendicular="none") + kd(kd_parallel="none", kd_perpendicular="l2")
     torch.testing.assert_close(both, apart)
     whole = kd(kd_parallel="none", kd_perpendicular="none", kd_whole="geodesic")
-    torch.testing.assert_close(whole, 3 * geodesic_distance(case["student_reference"], case["teacher_reference"]))
+    torch.testing.assert_close(whole, 3 * geodesic(case["student_reference"], case["teacher_reference"]).mean())
+
+
+def geodesic(x: Tensor, y: Tensor, angle: Angle = "clamped") -> Tensor:
+    return distances(x, y, "geodesic", angle)
 
 
 def test_geodesic_against_float64_reference_including_the_clamp() -> None:
@@ -145,15 +150,16 @@ def test_geodesic_against_float64_reference_including_the_clamp() -> None:
     for a, b in zip(x.numpy(), y.numpy(), strict=True):
         cosine = float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
         expected.append(math.acos(min(max(cosine, -1 + 1e-6), 1 - 1e-6)))
-    assert float(geodesic_distance(x, y)) == pytest.approx(np.mean(expected), rel=1e-12)
-    assert float(geodesic_distance(x.float(), y.float())) == pytest.approx(np.mean(expected), rel=1e-3)
+    assert geodesic(x, y).numpy() == pytest.approx(np.array(expected), rel=1e-9)
+    assert float(geodesic(x, y).mean()) == pytest.approx(np.mean(expected), rel=1e-12)
+    assert float(geodesic(x.float(), y.float()).mean()) == pytest.approx(np.mean(expected), rel=1e-3)
 
 
 def test_equal_vectors_get_the_clamped_angle_and_no_gradient() -> None:
     x = torch.randn(4, 8, dtype=torch.float64, requires_grad=True)
-    value = geodesic_distance(x, x.detach().clone())
+    value = geodesic(x, x.detach().clone()).mean()
     value.backward()
-    assert float(value) == pytest.approx(1.4142e-3, rel=1e-3)
+    assert value.item() == pytest.approx(1.4142e-3, rel=1e-3)
     assert x.grad is not None
     assert float(x.grad.abs().max()) == 0
 
@@ -162,10 +168,10 @@ def test_exact_angle_is_right_where_the_clamp_is_flat() -> None:
     angle = 1e-5
     x = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     y = torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64)
-    assert float(geodesic_distance(x, y, "exact")) == pytest.approx(angle, rel=1e-9)
-    assert float(geodesic_distance(x, x, "exact")) == 0
+    assert float(geodesic(x, y, "exact")) == pytest.approx(angle, rel=1e-9)
+    assert float(geodesic(x, x, "exact")) == 0
     z = x.clone().requires_grad_()
-    geodesic_distance(z, x, "exact").backward()
+    geodesic(z, x, "exact").sum().backward()
     assert z.grad is not None
     assert bool(torch.isfinite(z.grad).all())
 
@@ -179,14 +185,14 @@ def test_distances_ignore_length_and_are_symmetric(seed: int, scale: float) -> N
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(3, 6, dtype=torch.float64, generator=generator)
     y = torch.randn(3, 6, dtype=torch.float64, generator=generator)
-    for kind in ("l2", "geodesic"):
-        d = distance(x, y, kind)  # type: ignore[arg-type]
-        torch.testing.assert_close(distance(scale * x, y, kind), d)  # type: ignore[arg-type]
-        torch.testing.assert_close(distance(y, x, kind), d)  # type: ignore[arg-type]
+    kinds: tuple[Literal["l2", "geodesic"], ...] = ("l2", "geodesic")
+    for kind in kinds:
+        d = distances(x, y, kind)
+        torch.testing.assert_close(distances(scale * x, y, kind), d)
+        torch.testing.assert_close(distances(y, x, kind), d)
     cosines = torch.cosine_similarity(x, y)
-    torch.testing.assert_close(squared_l2(x, y), (2 - 2 * cosines).mean())
-    torch.testing.assert_close(geodesic_distance(x, y, "exact"), cosines.acos().mean(), rtol=1e-6, atol=1e-9)
-    assert float(distance(x, y, "none")) == 0
+    torch.testing.assert_close(distances(x, y, "l2"), 2 - 2 * cosines)
+    torch.testing.assert_close(geodesic(x, y, "exact"), cosines.acos(), rtol=1e-6, atol=1e-9)
 
 
 def test_cross_entropy_against_its_definition() -> None:

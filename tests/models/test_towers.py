@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from conftest import TINY_CONFIG
+from tasso.models import towers
 from tasso.models.clip import Clip
-from tasso.models.towers import embed_images, embed_tokens, self_attention, without_padding
+from tasso.models.towers import attend, embed_images, embed_tokens, self_attention, without_padding
 
 TEXTS = ["a cat.", "a photo of a dog in the grass", "x"]
 
@@ -253,6 +254,36 @@ def test_attention(queries: int | None, causal: bool) -> None:
     torch.testing.assert_close(
         self_attention(attention, x, queries, causal), expected[:, :queries], rtol=1e-9, atol=1e-12
     )
+
+
+def test_attention_of_a_cpu_in_bfloat16_is_computed_in_float32() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 5, 8).bfloat16().requires_grad_() for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = attend(q, k, v)
+    exact = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, exact.bfloat16()), "rounded once, at the end"
+    (gradient,) = torch.autograd.grad(y.float().sum(), q)
+    assert gradient.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_weights_cast_at_once_give_the_bits_of_autocast(checkpointed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    created = model().float()
+    created.set_grad_checkpointing(checkpointed)
+    created.visual.transformer.resblocks[0].mlp.c_fc.weight.requires_grad_(False)
+    trained = [p for p in created.parameters() if p.requires_grad]
+    found = []
+    for plain in (False, True):
+        if plain:
+            monkeypatch.setattr(towers, "_casting_at_once", lambda transformer, linear: linear)
+        with torch.autocast("cpu", torch.bfloat16):
+            images, texts = embed_images(created.visual, PIXELS.float()), embed_tokens(created, tokenised(*TEXTS))
+        gradients = torch.autograd.grad(images.sum() + texts.sum(), trained, materialize_grads=True)
+        found.append([images, texts, *gradients])
+    assert {tensor.dtype for tensor in found[0][2:]} == {torch.float32}
+    assert all(map(torch.equal, *found))
 
 
 def test_embeddings_equal_those_of_open_clip(tiny_clip: Clip) -> None:

@@ -308,8 +308,10 @@ def test_random_numbers_go_on_where_they_stopped(quick: dict[str, Any], monkeypa
 # -- precision -------------------------------------------------------------------------------------------------
 
 
-def test_precision_is_chosen_by_the_device_and_recorded(quick: dict[str, Any]) -> None:
-    assert choose_precision("auto", torch.device("cpu")) == torch.float32
+def test_precision_is_chosen_by_the_device_and_recorded(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for fast, precision in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(engine, "cpu_has_fast_bfloat16", lambda fast=fast: fast)
+        assert choose_precision("auto", torch.device("cpu")) == precision
     assert choose_precision("auto", torch.device("cuda")) == torch.bfloat16
     assert choose_precision("float32", torch.device("cuda")) == torch.float32
     config, _ = resolve(from_dict(quick))

@@ -422,7 +422,7 @@ def test_step_rules() -> None:
     assert sum(planned_steps("code", n, 32) for n in sizes) == 9956
     assert sum(planned_steps("paper", n, 32) for n in sizes) == 7800
     assert planned_steps("code", 5, 32) == 10
-    assert [planned_steps("quick", n, 32) for n in (5, 64, 9999)] == [10, 20, 80]
+    assert [planned_steps("quick", n, 32) for n in (5, 64, 9999)] == [10, 20, 200]
 
 
 def test_bad_devices_are_named() -> None:

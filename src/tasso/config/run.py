@@ -176,7 +176,7 @@ class RunConfig:
         "optimiser steps per task", None, unset="by the step rule", scope="optimisation", ge=1, commands=RUNS
     )
     step_rule: StepRule | None = option(
-        "code: min(10E, max(1000, 2E)); paper: min(1000, 10E); quick: min(80, 10E); E = full batches in the training "
+        "code: min(10E, max(1000, 2E)); paper: min(1000, 10E); quick: min(200, 10E); E = full batches in the training "
         "set",
         None, unset="the protocol's; quick for own tasks on a CPU", scope="optimisation", commands=RUNS,
     )
@@ -233,7 +233,8 @@ class RunConfig:
         commands=f"{RUNS} {EVAL} bench extend classify serve",
     )
     precision: Literal["auto", "float32", "bfloat16", "fp8"] = option(
-        "auto: bfloat16 on CUDA, float32 on CPU; fp8: bfloat16 with linear layers in 8 bits, on recent GPUs",
+        "auto: bfloat16 on CUDA and on CPUs with AVX-512 BF16, else float32; fp8: bfloat16 with linear layers in 8 "
+        "bits, on recent GPUs",
         "auto", scope="machine", commands=f"{RUNS} {EVAL} bench",
     )
     teacher_precision: Literal["auto", "bfloat16", "fp8"] = option(

@@ -228,10 +228,10 @@ def count_arithmetic(
 
 
 def _count(job: Job, device: str) -> Arithmetic:
-    from tasso.experiments.bench.step import count_tflop
+    from tasso.experiments.bench.step import count_work
 
     options: dict[str, Any] = {key: job.options[key] for key in RELEVANT if key in job.options}
     data_sets = BENCHMARKS[str(job.options.get("benchmark", "atlas"))].data_sets
     classes = round(sum(data_set.classes for data_set in data_sets) / len(data_sets))
-    tflop = count_tflop({**options, "device": device}, classes)
-    return Arithmetic(round(tflop, 6), classes)
+    work = count_work({**options, "device": device}, classes)
+    return Arithmetic(round(work.tflop, 6), classes)

@@ -20,7 +20,7 @@ from tasso.config import option, require
 from tasso.data.images import ShuffledEpochs
 from tasso.methods import generic
 from tasso.methods.base import Batch, ImageRequest, Method, RunInfo, TaskInfo
-from tasso.methods.losses import geodesic_distance
+from tasso.methods.losses import distances
 from tasso.models.class_overlap import normalised
 from tasso.models.clip import TEXT_CHUNK, Clip, mean_of_templates, prompts
 from tasso.models.towers import without_padding
@@ -153,8 +153,9 @@ class TextAnchors(Method):
         else:
             rows, classes = batch.inputs["anchors"], len(self.class_tokens)
             embedded = self.clip.encode_tokens(torch.cat([self.class_tokens, self.table.tokens[rows]]))
-            texts = mean_of_templates(embedded[:classes], len(self.task.templates))
-            held["kd_text"] = embedded[classes:], self.table.embeddings[rows]
+            own, anchors = torch.split(embedded, [classes, len(rows)])
+            texts = mean_of_templates(own, len(self.task.templates))
+            held["kd_text"] = anchors, self.table.embeddings[rows]
         if self.relearned:
             rows, before = self.relearned
             held["kd_relearned"] = texts[rows], before
@@ -162,7 +163,7 @@ class TextAnchors(Method):
 
     def held_terms(self, held: Held) -> dict[str, Tensor]:
         """γ times the mean angle between the student's embeddings and those before the task, undivided."""
-        return {name: self.gamma * geodesic_distance(*pair) for name, pair in held.items()}
+        return {name: self.gamma * distances(*pair, "geodesic").mean() for name, pair in held.items()}
 
     def end_task(self) -> None:
         super().end_task()

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tasso.models.unit import unit
+
 Distance = Literal["none", "l2", "geodesic"]
 Angle = Literal["clamped", "exact"]
 Selection = Literal["per_sample", "batch_mean"]
@@ -22,35 +24,32 @@ def cross_entropy(
     features: Tensor, class_embeddings: Tensor, labels: Tensor, scale: float, label_smoothing: float = 0.0
 ) -> Tensor:
     """Cross-entropy of scaled cosines of features (B, D) with class texts (C, D), both normalised here; labels (B,)."""
-    cosines = F.normalize(features, dim=-1) @ F.normalize(class_embeddings, dim=-1).mT
+    cosines = unit(features) @ unit(class_embeddings).mT
     return F.cross_entropy(scale * cosines, labels, label_smoothing=label_smoothing)
 
 
-def geodesic_distance(x: Tensor, y: Tensor, angle: Angle = "clamped") -> Tensor:
-    """Mean angle between the rows of x and y (B, D).
+def distances(x: Tensor, y: Tensor, kind: Literal["l2", "geodesic"], angle: Angle = "clamped") -> Tensor:
+    """The distillation distance of that name between the rows of x and y, (B, D) each: (B,)."""
+    x, y = unit(x, DISTILLATION_EPS), unit(y, DISTILLATION_EPS)
+    return squared_l2(x, y) if kind == "l2" else angles(x, y, angle)
+
+
+def angles(x: Tensor, y: Tensor, angle: Angle = "clamped") -> Tensor:
+    """The angles between the rows of x and y (B, D), which have unit length: (B,), in radians.
 
     `clamped` is the authors' arccosine of a cosine held within ±(1 − 1e-6): below 1.4e-3 rad it is flat, so that
     identical vectors get that value and no gradient. `exact` is 2·atan2(‖x−y‖, ‖x+y‖), right down to zero.
     """
-    x, y = F.normalize(x, dim=-1, eps=DISTILLATION_EPS), F.normalize(y, dim=-1, eps=DISTILLATION_EPS)
     if angle == "exact":
         apart, together = torch.linalg.vector_norm(x - y, dim=-1), torch.linalg.vector_norm(x + y, dim=-1)
-        return 2 * torch.atan2(apart, together).mean()
+        return 2 * torch.atan2(apart, together)
     cosines = (x * y).sum(-1).clamp(-1 + COSINE_MARGIN, 1 - COSINE_MARGIN)
-    return torch.acos(cosines).mean()
+    return torch.acos(cosines)
 
 
 def squared_l2(x: Tensor, y: Tensor) -> Tensor:
-    """Mean squared distance between the unit vectors along x and y (B, D): 2 − 2·cosine."""
-    x, y = F.normalize(x, dim=-1, eps=DISTILLATION_EPS), F.normalize(y, dim=-1, eps=DISTILLATION_EPS)
-    return (x - y).square().sum(-1).mean()
-
-
-def distance(x: Tensor, y: Tensor, kind: Distance, angle: Angle = "clamped") -> Tensor:
-    """The distillation distance of that name between the rows of x and y, (B, D) each: a scalar; `none` is zero."""
-    if kind == "none":
-        return x.new_zeros(())
-    return squared_l2(x, y) if kind == "l2" else geodesic_distance(x, y, angle)
+    """The squared distances between the rows of x and y (B, D): (B,); 2 − 2·cosine if they have unit length."""
+    return (x - y).square().sum(-1)
 
 
 def teacher_preference(previous: Tensor, pretrained: Tensor, sharpness: float, threshold: float) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,7 +17,7 @@ from tasso.config import option, require, unwrap
 from tasso.config.ranks import PAPER_RANK
 from tasso.errors import ConfigError
 from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, TaskInfo, Teacher, cosine
-from tasso.methods.losses import Angle, Distance, cross_entropy, distance
+from tasso.methods.losses import Angle, Distance, cross_entropy, distances
 from tasso.methods.registry import register
 from tasso.methods.subspace import (
     Orthonormalisation,
@@ -208,8 +209,11 @@ class Tasso(Method):
         terms = {"ce": cross_entropy(features, texts, labels, self.scale)}
         if U is not None and self.alpha > 0:
             terms["subspace"] = self.alpha * self._subspace_loss(features, texts, U, labels)
-        for name, (weight, student, teacher) in compared.items():
-            terms[name] = weight * self._distillation(student, teacher, U)
+        if compared:
+            weights, students, teachers = zip(*compared.values(), strict=True)
+            rows = self._distances(torch.cat(students), torch.cat(teachers), U)
+            parts = torch.split(rows, [*map(len, students)])
+            terms |= {name: w * part.mean() for name, w, part in zip(compared, weights, parts, strict=True)}
         return terms
 
     def _subspace_loss(self, features: Tensor, texts: Tensor, U: Tensor, labels: Tensor) -> Tensor:
@@ -219,19 +223,18 @@ class Tasso(Method):
         texts = subspace_coordinates(texts, U)
         return cross_entropy(subspace_coordinates(features, U), texts, labels, unwrap(self.subspace_scale))
 
-    def _distillation(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
-        """Distance of student and teacher, (N, D) each: undivided, inside span(U) and orthogonal to it."""
-        angle: Angle = unwrap(self.angle)
-        total = distance(student, teacher, self.kd_whole, angle)
+    def _distances(self, student: Tensor, teacher: Tensor, U: Tensor | None) -> Tensor:
+        """Distances (N,) of the rows of student and teacher, (N, D) each: undivided, inside span(U) and orthogonal to
+        it, added up."""
+        parts = [(self.kd_whole, student, teacher)]
         if U is not None:
             U = U if self.kd_trains_projector else U.detach()
-            total = total + distance(
-                subspace_coordinates(student, U), subspace_coordinates(teacher, U), self.kd_parallel, angle
-            )
-            total = total + distance(
-                orthogonal_component(student, U), orthogonal_component(teacher, U), self.kd_perpendicular, angle
-            )
-        return total
+            parts += [
+                (self.kd_parallel, subspace_coordinates(student, U), subspace_coordinates(teacher, U)),
+                (self.kd_perpendicular, orthogonal_component(student, U), orthogonal_component(teacher, U)),
+            ]
+        angle: Angle = unwrap(self.angle)
+        return reduce(torch.add, [distances(x, y, kind, angle) for kind, x, y in parts if kind != "none"])
 
     def end_task(self) -> None:
         super().end_task()

@@ -25,6 +25,7 @@ from tasso.errors import ConfigError, ModelError
 from tasso.models import fp8
 from tasso.models.towers import Linear, embed_images, embed_tokens, is_plain_vit, repeats_itself, without_padding
 from tasso.models.tuning import tuned
+from tasso.models.unit import unit
 
 TEXT_CHUNK = 512
 CACHED_CLASS_LISTS, CACHED_TOKENS = 64, 2**15  # bounds, since a server answers requests for any class names
@@ -151,7 +152,8 @@ class Clip:
     def encode_together(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Unit embeddings (B₁, D) and (B₂, D) of two batches of images from one forward pass."""
         both = self.encode_images(torch.cat([first, second]))
-        return both[: len(first)], both[len(first) :]
+        one, other = torch.split(both, [len(first), len(second)])
+        return one, other
 
     def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, compiled for dynamic shapes if the towers are compiled."""
@@ -353,7 +355,7 @@ def mean_of_templates(embeddings: Tensor, templates: int) -> Tensor:
     """One unit embedding per class, (C, D), from those of its prompts, (C × templates, D)."""
     if templates == 1:
         return embeddings
-    return F.normalize(embeddings.view(-1, templates, embeddings.shape[-1]).mean(1), dim=-1)
+    return unit(embeddings.view(-1, templates, embeddings.shape[-1]).mean(1))
 
 
 def _belongs(name: str, towers: str) -> bool:
@@ -375,7 +377,7 @@ def encode(
         low = precision != torch.float32
         with torch.autocast(inputs.device.type, stored_in(precision)) if low else contextlib.nullcontext():
             features = run(module, inputs, linear)
-        return F.normalize(features.float(), dim=-1)
+        return unit(features.float())
 
     if not compiled:
         return embed(forward)

@@ -12,7 +12,7 @@ import copy
 import torch
 from torch import Tensor
 
-from tasso.methods.losses import cross_entropy, geodesic_distance
+from tasso.methods.losses import cross_entropy, distances
 from tasso.methods.subspace import orthogonal_component, orthonormal, subspace_coordinates
 from tasso.models.clip import Clip, prompts
 from tasso.training.learner import Learner
@@ -44,13 +44,13 @@ class AuthorsStep:
         U = orthonormal(self.A, "qr")
         ce = cross_entropy(features, texts, task.labels, self.clip.logit_scale)
         subspace = cross_entropy(subspace_coordinates(features, U), subspace_coordinates(texts, U), task.labels, 10.0)
-        parallel = geodesic_distance(subspace_coordinates(student, U), subspace_coordinates(teacher, U))
-        perpendicular = geodesic_distance(orthogonal_component(student, U), orthogonal_component(teacher, U))
-        total = ce + 0.5 * subspace + 3.0 * (parallel + perpendicular)
+        inside = distances(subspace_coordinates(student, U), subspace_coordinates(teacher, U), "geodesic").mean()
+        outside = distances(orthogonal_component(student, U), orthogonal_component(teacher, U), "geodesic").mean()
+        total = ce + 0.5 * subspace + 3.0 * (inside + outside)
         self.optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
-        self.losses = [value.item() for value in (total, ce, subspace, parallel, perpendicular)]
+        self.losses = [value.item() for value in (total, ce, subspace, inside, outside)]
         self.step += 1
 
     def _encode(self, model: torch.nn.Module, pixels: Tensor) -> tuple[Tensor, Tensor]:

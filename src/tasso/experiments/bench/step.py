@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tasso.experiments.bench.authors_step import AuthorsStep
@@ -53,7 +54,8 @@ def bench_step(
     result |= {**timing.to_dict(), **rate, **peak_memory_gib(device)}
     training.close()
     del training, learner  # free their memory before the next measurement
-    result["tflop"] = round(count_tflop(options, classes), 4)
+    work = count_work(options, classes)
+    result |= {"operations": work.operations, "tflop": round(work.tflop, 4)}
     result["tflops"] = round(result["tflop"] / timing.seconds, 2)
     result["share_of_matmul"] = round(result["tflops"] / result["matmul_tflops"], 4)
     if eager:
@@ -106,14 +108,33 @@ def full_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in options.items() if not key.startswith("lora_")}, "tune": "full"}
 
 
-def count_tflop(options: Mapping[str, Any], classes: int) -> float:
-    """TFLOP of one step as our forward passes compute it, counted while it runs."""
+class Work(NamedTuple):
+    """What one step computes, not compiled: arithmetic, and the operations that it takes (views are none)."""
+
+    tflop: float
+    operations: int
+
+
+def count_work(options: Mapping[str, Any], classes: int) -> Work:
+    """What a step of our forward passes computes, counted while it runs."""
     training = begin_second_task(random_learner(eager_options(options), classes=classes))
     training.advance()
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as flops, OperationCounter() as counter:
         training.advance()
     training.close()
-    return float(counter.get_total_flops()) / 1e12
+    return Work(float(flops.get_total_flops()) / 1e12, counter.operations)
+
+
+class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operations of PyTorch that compute something. On a GPU each is a kernel or a few."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += not (func.is_view or "empty" in func.__name__)
+        return func(*args, **(kwargs or {}))
 
 
 def bench_eager(options: Mapping[str, Any], classes: int, rounds: int, calls: int | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ NAMES = {
     "seconds_ms": "milliseconds per call (median)",
     "spread_ms": "slowest minus fastest round (ms)",
     "images_per_second": "images per second",
+    "operations": "operations per step, not compiled",
     "tflop": "arithmetic per step (TFLOP)",
     "tflops": "TFLOP/s",
     "matmul_tflops": "TFLOP/s of large matrix products",
