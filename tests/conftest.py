@@ -55,9 +55,9 @@ def few_captions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generic, "captions", lambda: generic._lines("captions"))
 
 
-@pytest.fixture(autouse=True)
-def float32_on_any_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests compare numbers: `auto` is float32 also on a CPU that is fast in bfloat16."""
+@pytest.fixture
+def float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--precision auto` is float32, also on a CPU that is fast in bfloat16: for tests that compare numbers closely."""
     monkeypatch.setattr(engine, "cpu_has_fast_bfloat16", lambda: False)
 
 

@@ -286,7 +286,7 @@ RATES = (
 TRIALS = (
     "forms", "forms-after", "forms-before", "anchors", "open-directions", "references", "own-splits", "lora-rates",
     "lora", "moments", "fp8", "relearned", "new-classes", "new-classes-test", "weights", "weights-drawn",
-    "weights-own",
+    "weights-own", "domains", "domains-test", "own-steps",
 )  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 

@@ -704,6 +704,7 @@ def weights(out: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("float32")
 def test_packed_runs_learn_nearly_the_same(unpacked: dict[str, Any], tmp_path: Path) -> None:
     place = str(tmp_path / "packs")
     plain = learn(from_dict(unpacked))

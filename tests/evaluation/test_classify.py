@@ -159,6 +159,7 @@ def test_stages_of_a_method_that_adds_modules(quick: dict[str, Any]) -> None:
     assert list(found) == [None, "dtd", "eurosat"]
 
 
+@pytest.mark.usefixtures("float32")
 def test_more_than_a_batch_is_classified_in_order(run_folder: Path) -> None:
     run = tasso.load(run_folder)
     images = [draw(number, number) for number in range(BATCH + 3)]

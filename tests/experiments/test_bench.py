@@ -52,6 +52,7 @@ def test_a_step_of_every_method(tiny_model: str, name: str) -> None:
     json.dumps(result)
 
 
+@pytest.mark.usefixtures("float32")
 def test_the_authors_step_has_the_same_losses(tiny_model: str) -> None:
     """The first step of both, from the same weights and projector, on the same images."""
     options = {**SMALL, "model": tiny_model, "method": options_for("tasso"), "steps": 9}

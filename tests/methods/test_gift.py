@@ -70,6 +70,7 @@ def test_prompts_are_drawn_from_reference_and_earlier_classes(
     assert not set(asked[1][1]) & set(seeds), "each task has images of its own"
 
 
+@pytest.mark.usefixtures("float32")
 def test_terms_are_those_of_the_formulas(quick: dict[str, Any]) -> None:
     training = began(quick)
     method, clip = training.method, training.clip

@@ -129,6 +129,7 @@ def test_labels_of_the_memory_count_through_the_classes_of_all_tasks(quick: dict
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("float32")
 def test_previous_model_teaches_on_exemplars_with_the_current_texts(quick: dict[str, Any]) -> None:
     learn_first_task(quick, method={"name": "icarl", "memory": 20})
     for teacher in ("previous", "pretrained"):

@@ -28,6 +28,7 @@ def embedded(clip: Clip, pixels: Tensor) -> Tensor:
         return clip.encode_images(pixels).double()
 
 
+@pytest.mark.usefixtures("float32")
 def test_lwf_is_taught_by_the_previous_model_on_the_task_s_own_images(quick: dict[str, Any]) -> None:
     learn_first_task(quick, method="lwf")
     learner = learner_for(quick, method="lwf")
@@ -72,6 +73,7 @@ def test_distillation_leaves_the_text_tower_alone(quick: dict[str, Any], name: s
 # -- ZSCL ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("float32")
 def test_zscl_is_taught_by_the_pretrained_model_on_reference_images_and_texts(
     quick: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -290,6 +290,7 @@ def test_states_are_in_the_places_that_the_contract_says(quick: dict[str, Any], 
 @pytest.mark.parametrize(
     "options", [*map(options_for, REPEATABLE), {"name": "snd", "selection": "per_sample"}], ids=str
 )
+@pytest.mark.usefixtures("float32")
 def test_accumulation_equals_one_pass(quick: dict[str, Any], options: dict[str, Any]) -> None:
     """In the second task, where teachers differ from each other."""
     learn_first_task(quick, method=options)

@@ -892,6 +892,7 @@ def load_into(method: MoEAdapters, state: dict[str, Tensor], tasks: int = 2) -> 
     load_method(method, tasks, {name.removeprefix("method/"): tensor for name, tensor in state.items()}, "some-file")
 
 
+@pytest.mark.usefixtures("float32")
 def test_state_is_all_that_a_fresh_model_needs(finished: tuple[dict[str, Any], MoEAdapters], tiny_model: str) -> None:
     _, method = finished
     other = fresh(tiny_model)

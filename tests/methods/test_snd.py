@@ -59,6 +59,7 @@ def test_protocols_choose_the_selection() -> None:
         assert method.selection == selection
 
 
+@pytest.mark.usefixtures("float32")
 def test_teachers_are_the_pretrained_and_the_previous_model(quick: dict[str, Any]) -> None:
     learner = learner_for(quick, method="snd")
     start = {key: value.clone() for key, value in learner.clip.state("visual").items()}

@@ -179,6 +179,7 @@ def weights_after(quick: dict[str, Any], method: dict[str, Any], towers: str, st
     return copied(training.clip.state(towers))
 
 
+@pytest.mark.usefixtures("float32")
 def test_with_a_resting_text_tower_it_is_tasso(quick: dict[str, Any]) -> None:
     still = {**options_for("tasso-both"), "gamma": 0.0, "text_lr_factor": 0.0, "beta": 3.0, "ce_scale": 0.0}
     ours, theirs = weights_after(quick, still, "both"), weights_after(quick, options_for("tasso"), "both")

@@ -120,6 +120,7 @@ def test_nano_with_its_own_vocabulary(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("float32")
 def test_a_run_is_exported_with_what_it_learned(
     quick: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

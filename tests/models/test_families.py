@@ -74,6 +74,7 @@ def check_same(one: Clip, other: Clip) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.usefixtures("float32")
 def test_a_run_is_stopped_resumed_exported_and_loaded(
     family: str, families: dict[str, str], options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -99,7 +100,12 @@ def test_two_processes_learn_what_one_learns(families: dict[str, str], options: 
     """All families in one pair of processes, which take long to start."""
     script, configs = tmp_path / "child.py", {}
     for name in [name for name in families if name not in BATCH_NORM]:
-        configs[name] = {**options, "model": families[name], "out": str(tmp_path / "two" / name)}
+        configs[name] = {
+            **options,
+            "precision": "float32",
+            "model": families[name],
+            "out": str(tmp_path / "two" / name),
+        }
         tasso.learn(**{**configs[name], "out": str(tmp_path / "one" / name)})
     script.write_text(
         "import json, sys, torch\n"

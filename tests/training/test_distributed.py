@@ -102,6 +102,7 @@ def single_process(options: dict[str, Any]) -> dict[str, Any]:
 
 def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Path) -> None:
     """Losses of every method over twenty steps of the second task agree up to the rounding of float32."""
+    quick["precision"] = "float32"
     names = sorted(METHODS)
     script, jobs_file = tmp_path / "child.py", tmp_path / "jobs.json"
     script.write_text(CHILD)

@@ -46,6 +46,7 @@ def advanced(training: Training, steps: int) -> Training:
 
 
 @EACH
+@pytest.mark.usefixtures("float32")
 def test_accumulated_gradients_equal_those_of_one_pass(quick: dict[str, Any], name: str) -> None:
     """Gradients, because the first step of Adam is the same for a gradient four times as large."""
     gradients, moves = [], []
@@ -203,6 +204,7 @@ def test_resting_group_keeps_its_moments(quick: dict[str, Any]) -> None:
 # -- teacher and reference images ----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("float32")
 def test_teacher_is_the_model_of_the_task_before(quick: dict[str, Any]) -> None:
     learner = learner_for(quick)
     assert isinstance(learner.method, Tasso)
@@ -321,6 +323,7 @@ def test_precision_is_chosen_by_the_device_and_recorded(quick: dict[str, Any], m
     assert learner.config.precision == "float32"
 
 
+@pytest.mark.usefixtures("float32")
 def test_bfloat16_is_refused_where_it_fails(quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "cpu_has_bfloat16", lambda: False)
     for option in ("precision", "teacher_precision"):
@@ -349,6 +352,7 @@ def test_bfloat16_learns_nearly_the_same(quick: dict[str, Any]) -> None:
     assert 0 < difference < 3e-2
 
 
+@pytest.mark.usefixtures("float32")
 def test_teachers_may_have_a_precision_of_their_own(quick: dict[str, Any]) -> None:
     if not cpu_has_bfloat16():
         pytest.skip("bfloat16 products fail on this CPU")

@@ -48,6 +48,7 @@ def needed(quick: dict[str, Any], **more: Any) -> Memory:
     return memory_needed(learner_for(quick, **more).begin(0))
 
 
+@pytest.mark.usefixtures("float32")
 def test_more_takes_more_and_savings_save(quick: dict[str, Any]) -> None:
     usual = needed(quick)
     larger = needed(quick, batch_size=16, reference_batch_size=16)
@@ -74,6 +75,7 @@ def test_more_takes_more_and_savings_save(quick: dict[str, Any]) -> None:
     ("name", "more"),
     [("tasso", {}), ("tasso-both", {"anchors_per_step": 64}), ("gift", {}), ("icarl", {"labelled_replay": True})],
 )
+@pytest.mark.usefixtures("float32")
 def test_activations_are_those_of_the_loss(quick: dict[str, Any], name: str, more: dict[str, Any]) -> None:
     options = {**quick, "method": {**options_for(name), **more}, "reference_batch_size": 16}
     learn_first_task(options)

@@ -21,7 +21,7 @@ Command = Callable[[list[str]], None]
 
 GROUPS: dict[str, dict[str, tuple[Command, str]]] = {
     "learn": {
-        "demo": (research.demo, "the whole idea in three minutes: drawn tasks, learned by three methods"),
+        "demo": (research.demo, "the whole idea in a minute or two: drawn tasks, learned by three methods"),
         "run": (run.run, "learn a sequence of tasks, evaluate after each, save, resume"),
         "tune": (run.tune, "choose the learning rate of a run on validation images of its first tasks"),
         "extend": (run.extend, "learn more tasks after those of a finished run, in a folder of its own"),

@@ -1,4 +1,4 @@
-"""The whole idea in three minutes: a small CLIP learns drawn tasks one after the other, by plain fine-tuning, with
+"""The whole idea in a minute or two: a small CLIP learns drawn tasks one after the other, by plain fine-tuning, with
 TASSO and with TASSO on both towers, and a page shows what each of them forgot."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def plan_demo(out: Path, seed: int, given: Options, *, full: bool) -> list[str]:
         return dry_run(*full_plans(seed, given), out, Execution())
     configs = [demo_config(name, out, seed, given) for name in METHODS_SHOWN]
     lines = [f"{config.out}: {len(task_order(config))} tasks, {config.steps} steps per task" for config in configs]
-    return lines if given else [*lines, "time: about three minutes on two CPU cores"]
+    return lines if given else [*lines, "time: one to three minutes on two CPU cores"]
 
 
 def run_demo(out: Path, seed: int, given: Options) -> tuple[Table, str, Path]:

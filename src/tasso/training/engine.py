@@ -83,7 +83,7 @@ def choose_precision(precision: str, device: torch.device, option: str = "precis
 
 
 def cpu_has_fast_bfloat16() -> bool:
-    """Does this CPU have instructions for bfloat16 products (AVX-512 BF16)? Others emulate them, which takes longer."""
+    """Does this CPU have instructions for bfloat16 products (AVX-512 BF16)? Others emulate them."""
     known: Callable[[], Mapping[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)  # not in older releases
     return bool(known().get("avx512_bf16"))
 
