@@ -15,7 +15,7 @@ from method_runs import options_for
 from tasso.methods import METHODS
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
-SHARED = ["version", "errors", "files", "progress", "distributed", "config", "decoding"]
+SHARED = ["version", "errors", "files", "progress", "distributed", "config", "decoding", "kernels"]
 ROOMS = ["data", "models", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
 LINE = [*SHARED, *ROOMS]
 

@@ -231,8 +231,10 @@ class Trial(Plain, TassoBoth):
             texts = torch.cat([texts, self.earlier])
         return texts, compared
 
-    def _terms(self, features: Tensor, texts: Tensor, labels: Tensor, compared: Any) -> dict[str, Tensor]:
-        terms = super()._terms(features, texts, labels, compared)
+    def _terms(
+        self, features: Tensor, texts: Tensor, labels: Tensor, compared: Any, U: Tensor | None
+    ) -> dict[str, Tensor]:
+        terms = super()._terms(features, texts, labels, compared, U)
         if self.smoothing:
             terms["ce"] = cross_entropy(features, texts, labels, self.scale, self.smoothing)
         if self.logits and "kd_text" in compared:

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from conftest import TINY_CONFIG
-from tasso.models import towers
+from tasso.models import blocks
+from tasso.models.blocks import Operations, attend
 from tasso.models.clip import Clip
-from tasso.models.towers import attend, embed_images, embed_tokens, self_attention, without_padding
+from tasso.models.towers import embed_images, embed_tokens, without_padding
 
 TEXTS = ["a cat.", "a photo of a dog in the grass", "x"]
 
@@ -252,7 +253,7 @@ def test_attention(queries: int | None, causal: bool) -> None:
     mask = torch.full((5, 5), float("-inf"), dtype=torch.float64).triu(1) if causal else None
     expected = attention(x, x, x, need_weights=False, attn_mask=mask)[0]
     torch.testing.assert_close(
-        self_attention(attention, x, queries, causal), expected[:, :queries], rtol=1e-9, atol=1e-12
+        Operations().attention(attention, x, queries, causal)[0], expected[:, :queries], rtol=1e-9, atol=1e-12
     )
 
 
@@ -277,7 +278,7 @@ def test_weights_cast_at_once_give_the_bits_of_autocast(checkpointed: bool, monk
     found = []
     for plain in (False, True):
         if plain:
-            monkeypatch.setattr(towers, "_casting_at_once", lambda transformer, linear: linear)
+            monkeypatch.setattr(blocks, "cast_at_once", lambda transformer, dtype: lambda weight: weight)
         with torch.autocast("cpu", torch.bfloat16):
             images, texts = embed_images(created.visual, PIXELS.float()), embed_tokens(created, tokenised(*TEXTS))
         gradients = torch.autograd.grad(images.sum() + texts.sum(), trained, materialize_grads=True)

@@ -60,7 +60,7 @@ def test_more_takes_more_and_savings_save(quick: dict[str, Any]) -> None:
     assert few.held == usual.held
     assert needed(quick, tune="norms").activations < usual.activations
     assert needed(quick, tune="last:1").activations < 0.7 * usual.activations
-    assert needed(quick, checkpoint_activations=True).activations < 0.8 * usual.activations
+    assert needed(quick, checkpoint_activations=True).activations < 0.85 * usual.activations
     if cpu_has_bfloat16():
         assert needed(quick, teacher_precision="bfloat16").held < usual.held
     assert needed(quick, optimizer="sgd").trained < usual.trained

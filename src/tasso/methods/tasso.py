@@ -28,6 +28,7 @@ from tasso.methods.subspace import (
     subspace_coordinates,
 )
 from tasso.models.clip import Clip
+from tasso.models.streams import SideStream
 
 # Weight, and the student's and the teacher's embeddings (N, D) of the same inputs.
 Compared = tuple[float, Tensor, Tensor]
@@ -98,6 +99,10 @@ class Tasso(Method):
     def validate(self) -> None:
         rule = "must be joint when there is no projector to train"
         require(self, "optimise", self.optimise == "joint" or self.trains_projector, rule)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.side = SideStream()
 
     def resolve_width(self, width: int) -> None:
         self.rank = self.rank or (width - 1 if self.rank_energy else PAPER_RANK.scaled(width))
@@ -177,6 +182,8 @@ class Tasso(Method):
         return super().lr_factors(step, total)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
+        # Many small operations that wait for one another: the GPU does them beside the encoders.
+        basis = self.side.run(self._basis, self.projector.A.device) if self.uses_subspace else None
         if self.uses_distillation:  # one forward pass of the student over task and reference images
             reference = batch.others["reference"].pixels
             pending = self.teacher_encoders["previous"].encode_async(reference)
@@ -188,15 +195,21 @@ class Tasso(Method):
             texts, compared = self.texts(batch)
         # About a hundred tiny operations; the number of classes changes from task to task.
         compute = self.clip.accelerated(type(self)._terms)
-        terms: dict[str, Tensor] = compute(self, features, texts, batch.task.labels, compared)
+        terms: dict[str, Tensor] = compute(
+            self, features, texts, batch.task.labels, compared, None if basis is None else basis.wait()
+        )
         return terms
+
+    def _basis(self) -> Tensor:
+        """Orthonormal columns (D, r) that span the subspace."""
+        return orthonormal(self.projector.A, self.orthonormalisation, self.fix_signs)
 
     def texts(self, batch: Batch) -> tuple[Tensor, dict[str, Compared]]:
         """The class texts (C, D), and texts that are distilled, by the names of their terms."""
         return self.class_texts(), {}
 
     def _terms(
-        self, features: Tensor, texts: Tensor, labels: Tensor, compared: Mapping[str, Compared]
+        self, features: Tensor, texts: Tensor, labels: Tensor, compared: Mapping[str, Compared], U: Tensor | None
     ) -> dict[str, Tensor]:
         """Weighted loss terms, each a scalar.
 
@@ -204,8 +217,8 @@ class Tasso(Method):
             features: (B, D) of the task's images; labels: (B,).
             texts: (C, D) of the task's classes.
             compared: what is distilled, by the names of the terms.
+            U: (D, r), if the subspace is used.
         """
-        U = orthonormal(self.projector.A, self.orthonormalisation, self.fix_signs) if self.uses_subspace else None
         terms = {"ce": cross_entropy(features, texts, labels, self.scale)}
         if U is not None and self.alpha > 0:
             terms["subspace"] = self.alpha * self._subspace_loss(features, texts, U, labels)

@@ -105,9 +105,9 @@ class TassoBoth(TextAnchors, Tasso):
         return texts, {name: (self.gamma, *pair) for name, pair in held.items()}
 
     def _terms(
-        self, features: Tensor, texts: Tensor, labels: Tensor, compared: Mapping[str, Compared]
+        self, features: Tensor, texts: Tensor, labels: Tensor, compared: Mapping[str, Compared], U: Tensor | None
     ) -> dict[str, Tensor]:
-        terms = super()._terms(features, texts, labels, compared)
+        terms = super()._terms(features, texts, labels, compared, U)
         if self.earlier_texts is not None:
             # The images are constant: with their gradient, too, earlier classes lost more in the one trial of it.
             seen = torch.cat([texts, self.earlier_texts])

@@ -23,7 +23,9 @@ from tasso.decoding.views import Preprocess
 from tasso.distributed import SINGLE_PROCESS
 from tasso.errors import ConfigError, ModelError
 from tasso.models import fp8
-from tasso.models.towers import Linear, embed_images, embed_tokens, is_plain_vit, repeats_itself, without_padding
+from tasso.models.blocks import Linear
+from tasso.models.streams import Pending, SideStream
+from tasso.models.towers import embed_images, embed_tokens, is_plain_vit, repeats_itself, without_padding
 from tasso.models.tuning import tuned
 from tasso.models.unit import unit
 
@@ -301,7 +303,7 @@ class FrozenImageEncoder:
     def __init__(self, tower: nn.Module, precision: torch.dtype, compiled: bool = False) -> None:
         self.tower = copy.deepcopy(tower).eval().requires_grad_(False)
         self.precision, self.compiled = precision, compiled
-        self.stream: torch.cuda.Stream | None = None
+        self.side = SideStream()
         if precision != torch.float32:
             cast_weights(self.tower, stored_in(precision))  # once, instead of by autocast in every step
 
@@ -310,31 +312,9 @@ class FrozenImageEncoder:
         with torch.no_grad():
             return encode(embed_images, self.tower, pixels, self.precision, self.compiled)
 
-    def encode_async(self, pixels: Tensor) -> PendingFeatures:
+    def encode_async(self, pixels: Tensor) -> Pending:
         """As `encode_images`, on a side stream of the GPU: it overlaps with what is launched before `wait`."""
-        if not pixels.is_cuda:
-            return PendingFeatures(self.encode_images(pixels))
-        if self.stream is None:
-            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            return PendingFeatures(self.encode_images(pixels), self.stream)
-
-
-@dataclass(frozen=True)
-class PendingFeatures:
-    """Embeddings that a side stream may still be computing."""
-
-    features: Tensor
-    stream: torch.cuda.Stream | None = None
-
-    def wait(self) -> Tensor:
-        """The embeddings (B, D), for use on the current stream."""
-        if self.stream is not None:
-            current = torch.cuda.current_stream()
-            current.wait_stream(self.stream)
-            self.features.record_stream(current)  # else the side stream might write there before this one has read
-        return self.features
+        return self.side.run(lambda: self.encode_images(pixels), pixels.device)
 
 
 @cache

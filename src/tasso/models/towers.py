@@ -13,8 +13,6 @@ by itself; in the last block of an image tower they see the class token only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,10 +20,9 @@ import torch.nn.functional as F
 from open_clip import CLIP
 from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTransformer, text_global_pool
 from torch import Tensor, nn
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
-from torch.utils.checkpoint import checkpoint
 
-Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input (…, in), weight (out, in), bias (out,)
+from tasso.kernels import has_kernels
+from tasso.models.blocks import Linear, Operations, is_original
 
 
 def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tensor:
@@ -34,12 +31,9 @@ def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tenso
         features = tower(pixels)
         pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower returns tokens too
         return pooled
-    x = tower.ln_pre(_patch_tokens(tower, pixels))
-    run = _block_runner(tower.transformer, linear)
-    *blocks, last = tower.transformer.resblocks
-    for block in blocks:
-        x = run(block, x)
-    x = run(last, x, queries=1)
+    x = _patch_tokens(tower, pixels)
+    run = Operations.of(tower.transformer, linear, x.device)
+    x = run.blocks(tower.transformer, run.norm(tower.ln_pre, x), queries=1)
     embedding: Tensor = tower.ln_post(x[:, 0]) @ tower.proj
     return embedding
 
@@ -51,11 +45,9 @@ def embed_tokens(model: Any, tokens: Tensor, linear: Linear = F.linear) -> Tenso
         return features
     length = tokens.shape[1]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
-    run = _block_runner(model.transformer, linear)
-    for block in model.transformer.resblocks:
-        x = run(block, x, causal=True)
-    x = text_global_pool(model.ln_final(x), tokens, model.text_pool_type, getattr(model, "text_eos_id", None))
-    embedding: Tensor = x @ model.text_projection
+    x = Operations.of(model.transformer, linear, x.device).blocks(model.transformer, x, causal=True)
+    x = text_global_pool(x, tokens, model.text_pool_type, getattr(model, "text_eos_id", None))
+    embedding: Tensor = model.ln_final(x) @ model.text_projection
     return embedding
 
 
@@ -69,127 +61,46 @@ def without_padding(model: Any, tokens: Tensor) -> Tensor:
 def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:
     """Class token and patch tokens with positional embeddings, (B, 1 + patches, width).
 
-    Patches do not overlap, so the convolution is one matrix product.
+    Patches do not overlap, so the convolution is one matrix product. Its first row of each image is zero: the class
+    token is in the embedding of its position.
     """
     batch, channels, height, width = pixels.shape
     p, q = tower.patch_size
-    patches = pixels.view(batch, channels, height // p, p, width // q, q).permute(0, 2, 4, 1, 3, 5)
-    x = F.linear(patches.reshape(batch, -1, channels * p * q), tower.conv1.weight.flatten(1))
+    rows, columns = height // p, width // q
+    kind = pixels.device.type
+    low = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    dtype = torch.get_autocast_dtype(kind) if low else pixels.dtype
+    patches = torch.zeros(batch, 1 + rows * columns, channels * p * q, dtype=dtype, device=pixels.device)
+    places = patches[:, 1:].view(batch, rows, columns, channels, p, q)
+    places.copy_(pixels.view(batch, channels, rows, p, columns, q).permute(0, 2, 4, 1, 3, 5))
+    x = F.linear(patches, tower.conv1.weight.flatten(1))
     positions = tower.positional_embedding.to(x.dtype)
-    class_token = (tower.class_embedding.to(x.dtype) + positions[:1]).expand(batch, -1, -1)
-    return torch.cat([class_token, x + positions[1:]], dim=1)
+    return x + torch.cat([tower.class_embedding.to(x.dtype) + positions[:1], positions[1:]])
 
 
-def _block_runner(transformer: Any, linear: Linear) -> Callable[..., Tensor]:
-    """`run_block`; with checkpointing it keeps its input only, and runs once more in the backward pass."""
-    run = partial(run_block, linear=_casting_at_once(transformer, linear))
-    checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
-    return partial(checkpoint, run, use_reentrant=False) if checkpoints else run
+def prepare(model: Any, towers: str, precision: torch.dtype) -> None:
+    """Compile meanwhile the kernels that the training of these towers will need, if there are any for them."""
+    device = model.logit_scale.device
+    if precision == torch.float32 or not has_kernels(device):
+        return
+    from tasso.models.fused import rehearse
 
-
-def _casting_at_once(transformer: Any, linear: Linear) -> Linear:
-    """`linear` with all weights of the blocks cast to autocast's dtype by one operation.
-
-    Autocast would cast each by one of its own, and each gradient back: a tenth of a small model's operations.
-    """
-    kind = next(transformer.parameters()).device.type
-    enabled = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # not on the meta device
-    if not enabled or torch.compiler.is_compiling():  # the compiler does so itself
-        return linear
-    layers = [module for module in transformer.modules() if isinstance(module, (nn.Linear, nn.MultiheadAttention))]
-    weights = [p for layer in layers for p in layer.parameters(recurse=False) if p.dtype == torch.float32]
-    if not weights:  # those of a teacher have been cast
-        return linear
-    cast: dict[Tensor, Tensor] = dict(zip(weights, _Cast.apply(torch.get_autocast_dtype(kind), *weights), strict=True))
-
-    def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return linear(x, cast.get(weight, weight), bias if bias is None else cast.get(bias, bias))
-
-    return multiply
-
-
-class _Cast(torch.autograd.Function):
-    """Tensors in another dtype; their gradients in float32."""
-
-    @staticmethod
-    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_cast(tensors, dtype))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        found = iter(_cast([gradient for gradient in gradients if gradient is not None], torch.float32))
-        return None, *(None if gradient is None else next(found) for gradient in gradients)
-
-
-def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
-    torch._foreach_copy_(copies, list(tensors))  # one launch on a GPU
-    return copies
-
-
-def run_block(
-    block: Any, x: Tensor, queries: int | None = None, causal: bool = False, linear: Linear = F.linear
-) -> Tensor:
-    """A residual attention block on tokens (B, L, width); with `queries`, only the first so many are computed."""
-    residual = x if queries is None else x[:, :queries]
-    x = residual + block.ls_1(self_attention(block.attn, block.ln_1(x), queries, causal, linear))
-    update: Tensor = block.ls_2(_apply(block.mlp, block.ln_2(x), linear))
-    return x + update
-
-
-def self_attention(
-    attention: nn.MultiheadAttention,
-    x: Tensor,
-    queries: int | None = None,
-    causal: bool = False,
-    linear: Linear = F.linear,
-) -> Tensor:
-    """Self-attention of tokens (B, L, width); returns (B, queries or L, width)."""
-    batch, length, width = x.shape
-    heads, weight, bias = attention.num_heads, attention.in_proj_weight, attention.in_proj_bias
-    if queries is None:
-        q, k, v = linear(x, weight, bias).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    else:
-        q = linear(x[:, :queries], weight[:width], bias[:width]).view(batch, queries, heads, -1).transpose(1, 2)
-        k, v = linear(x, weight[width:], bias[width:]).view(batch, length, 2, heads, -1).permute(2, 0, 3, 1, 4)
-    y = attend(q, k, v, causal)
-    return _apply(attention.out_proj, y.transpose(1, 2).reshape(batch, -1, width), linear)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """Attention of queries (B, heads, Q, width) to keys and values (B, heads, L, width); returns as many as queries.
-
-    On a CPU in float32: PyTorch's kernels for bfloat16 take four times as long there in the backward pass.
-    """
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        with torch.autocast("cpu", enabled=False):
-            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)
-        return y.bfloat16()
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def _apply(module: nn.Module, x: Tensor, linear: Linear) -> Tensor:
-    """A module of a block, whose linear layers are multiplied by `linear` if they are as open_clip made them."""
-    if _is_original(module, nn.Sequential):
-        for child in module.children():
-            x = _apply(child, x, linear)
-        return x
-    if _is_original(module, nn.Linear) or _is_original(module, NonDynamicallyQuantizableLinear):
-        return linear(x, module.weight, module.bias)  # type: ignore[arg-type]
-    y: Tensor = module(x)
-    return y
+    if towers in ("visual", "both") and is_plain_vit(model.visual):
+        rehearse(model.visual.transformer, len(model.visual.positional_embedding), torch.bfloat16)
+    if towers in ("text", "both") and _is_plain_text_tower(model):
+        rehearse(model.transformer, len(model.positional_embedding), torch.float32, causal=True)
 
 
 def is_plain_vit(tower: Any) -> bool:
     """Is it run by the forward passes in here?"""
     return bool(
-        _is_original(tower, VisionTransformer)
-        and _is_original(tower.conv1, nn.Conv2d)
+        is_original(tower, VisionTransformer)
+        and is_original(tower.conv1, nn.Conv2d)
         and tower.attn_pool is None
         and tower.pool_type == "tok"
         and not tower.output_tokens
         and tower.proj is not None
-        and _is_original(tower.patch_dropout, nn.Identity)
+        and is_original(tower.patch_dropout, nn.Identity)
         and _has_plain_blocks(tower.transformer)
     )
 
@@ -219,23 +130,17 @@ def _is_plain_text_tower(model: Any) -> bool:
 
 def _has_plain_blocks(transformer: Any) -> bool:
     return bool(
-        _is_original(transformer, Transformer)
-        and all(_is_original(b, ResidualAttentionBlock) and _is_plain_attention(b.attn) for b in transformer.resblocks)
+        is_original(transformer, Transformer)
+        and all(is_original(b, ResidualAttentionBlock) and _is_plain_attention(b.attn) for b in transformer.resblocks)
     )
 
 
 def _is_plain_attention(attention: Any) -> bool:
     return bool(
-        _is_original(attention, nn.MultiheadAttention)
+        is_original(attention, nn.MultiheadAttention)
         and attention.in_proj_weight is not None
         and attention.in_proj_bias is not None
         and attention.bias_k is None
         and not attention.add_zero_attn
         and not attention.dropout
     )
-
-
-def _is_original(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Is it of this very class (parametrised modules are not), with nothing hooked to it or put in its place?"""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return type(module) is kind and not any(hooks) and "forward" not in module.__dict__

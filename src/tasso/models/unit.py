@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from tasso.kernels import has_kernels
 
 
 def unit(x: Tensor, eps: float = 1e-12) -> Tensor:
@@ -24,15 +27,30 @@ class _Unit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+        ctx.eps, ctx.kernels = eps, _kernels(x)
+        if ctx.kernels is not None:
+            rows, lengths = ctx.kernels.unit(x.reshape(-1, x.shape[-1]), eps)
+            ctx.save_for_backward(rows, lengths)
+            return rows.view(x.shape)
         lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(eps)
         y: Tensor = x / lengths
         ctx.save_for_backward(y, lengths)
-        ctx.eps = eps
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         y, lengths = ctx.saved_tensors
+        if ctx.kernels is not None:
+            return ctx.kernels.unit_backward(gradient.reshape(y.shape), y, lengths, ctx.eps).view(gradient.shape), None
         along = (y * gradient).sum(-1, keepdim=True) * (lengths > ctx.eps)
         return torch.addcmul(gradient, y, along, value=-1) / lengths, None
+
+
+def _kernels(x: Tensor) -> ModuleType | None:
+    """Those that make one operation of several, where they can run."""
+    if x.dtype != torch.float32 or torch.compiler.is_compiling() or not has_kernels(x.device):
+        return None
+    from tasso.kernels import unit as kernels
+
+    return kernels

@@ -18,11 +18,13 @@ from tasso.data import Task, TaskSequence, load_sequence
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init_distributed
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
+from tasso.kernels import import_meanwhile
 from tasso.methods import Method, RunInfo, TaskInfo
 from tasso.methods.defaults import rate_in_words
 from tasso.models.class_overlap import warn_of_similar_classes
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
+from tasso.models.towers import prepare
 from tasso.progress import progress
 from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
 from tasso.training.engine import Training, choose_device, choose_precision, planned_steps
@@ -133,6 +135,8 @@ class Learner:
         self.device = choose_device(config.device)
         if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)  # streams and CUDA graphs are created on the current device
+        if config.precision != "float32":
+            import_meanwhile(self.device)
         needs_reference = any(request.name == "reference" for request in method.image_requests())
         self.sequence = sequence or load_sequence(config, with_reference=needs_reference)
         recorded = [extends] if extends else []
@@ -179,6 +183,8 @@ class Learner:
         self.clip.tune = config.tune
         self.clip.tuned_parameters(method.towers)  # an error if there are none
         method.check(self.clip)
+        if not self.clip.compiled:
+            prepare(self.clip.model, method.towers, self.clip.precision)
         method.attach(self.clip)
         method.begin_run(self._run_info())
 

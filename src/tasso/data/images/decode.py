@@ -8,9 +8,9 @@ import zipfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from tasso.errors import DataError
 PROCESSES_FROM = 512  # images of a set; for fewer it does not pay to start processes
 PROCESSES = 32  # at most
 AHEAD = 256  # decoded images that may wait to be used
+# So much of small ones. Parts of few of them would keep threads waiting for the interpreter's lock.
+AHEAD_BYTES = 2**24
 CHUNK_BYTES = 2**28  # of decoded images that are handled at once
 
 
@@ -64,7 +66,7 @@ def decode_all(
     arguments: Sequence[Any] | Array | None = None,
     *,
     keep: type[DataError] | tuple[()] = (),
-    nbytes: int = 1,
+    nbytes: int = 0,
 ) -> Generator[Any]:
     """`view(image, argument)` of many images, in their order, made some way ahead. An error names the image.
 
@@ -90,16 +92,27 @@ def made_ahead(make: Callable[[slice], list[Any]], count: int, pool: ImagePool, 
     """What `make` returns for the parts of `count` images, in their order. Threads make it some way ahead.
 
     Args:
-        nbytes: of what is made of one image, about: of large images fewer are made ahead.
+        nbytes: of what is made of one image, if known: of large images fewer are made ahead, of small ones more.
     """
-    ahead = max(1, min(AHEAD, CHUNK_BYTES // nbytes))
-    size = max(1, min(ahead, count) // (2 * pool.workers))  # of a part
-    parts = iter([slice(first, first + size) for first in range(0, count, size)])
-    waiting = deque(pool.submit(make, part) for part in islice(parts, ahead // size))
+    most = min(CHUNK_BYTES // nbytes, max(AHEAD, AHEAD_BYTES // nbytes)) if nbytes else AHEAD
+    waiting: deque[Future[list[Any]]] = deque()
+    begun = used = 0
+
+    def begin_parts() -> None:
+        nonlocal begun
+        ahead = max(1, min(most, max(AHEAD, used)))  # of a set that is not read to its end, not much is made in vain
+        size = max(1, min(ahead, count) // (2 * pool.workers))
+        while begun < count and (begun - used + size <= ahead or not waiting):
+            waiting.append(pool.submit(make, slice(begun, begun + size)))
+            begun += size
+
+    begin_parts()
     try:
         while waiting:
-            yield from waiting.popleft().result()
-            waiting.extend(pool.submit(make, part) for part in islice(parts, 1))
+            results = waiting.popleft().result()
+            yield from results
+            used += len(results)
+            begin_parts()
     finally:  # else the threads would first make all that is queued
         for future in waiting:
             future.cancel()

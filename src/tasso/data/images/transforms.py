@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tasso.decoding.views import Boxes, Indices, Interpolation, Numbers, Preprocess, centre_offset, resized
+from tasso.kernels import has_kernels
 
 FILTER_WIDTH = {"bicubic": 2.0, "bilinear": 1.0}  # how far a filter reaches on both sides, unstretched
 BAND = 56  # samples that a CPU computes at once
@@ -181,16 +182,26 @@ def resample(pixels: Tensor, spans: Tensor | None, preprocess: Preprocess) -> Te
     image = pixels.to(kind)
     spans = spans.to(pixels.device, non_blocking=True)
     if height == width:  # half as many launches
-        both = resize_weights(torch.cat([*spans], 1), size, width, filter_).to(kind)[:, None]
-        left, right = both.chunk(2)
+        left, right = _weights(torch.cat([*spans], 1), size, width, filter_)[:, None].chunk(2)
     else:
-        left = resize_weights(spans[0], size, height, filter_).to(kind)[:, None]
-        right = resize_weights(spans[1], size, width, filter_).to(kind)[:, None]
+        left, right = (_weights(span, size, side, filter_)[:, None] for span, side in zip(spans, (height, width)))
     right = right.mT
     parts = [image[..., band] @ right[..., band, at] for at, band in _bands(spans[1], size, width, filter_)]
     image = _cat(parts, -1)
     parts = [left[..., at, band] @ image[..., band, :] for at, band in _bands(spans[0], size, height, filter_)]
     return _cat(parts, -2).clamp_(0, 255).float().div_(255)
+
+
+def _weights(spans: Tensor, size: int, source: int, interpolation: Interpolation) -> Tensor:
+    """`resize_weights` in the numbers that images are multiplied in."""
+    if not spans.is_cuda:
+        return resize_weights(spans, size, source, interpolation)
+    if has_kernels(spans.device):
+        from tasso.kernels import crops
+
+        if source <= crops.WIDEST:
+            return crops.resize_weights(spans, size, source, FILTER_WIDTH[interpolation])
+    return resize_weights(spans, size, source, interpolation).half()
 
 
 def _bands(spans: Tensor, size: int, source: int, interpolation: Interpolation) -> Iterator[tuple[slice, slice]]:

@@ -1,0 +1,197 @@
+"""Residual attention blocks of open_clip's transformers, and what computes them: PyTorch's operations, or on a GPU in
+bfloat16 those of `fused.py`.
+
+Modules of a block that are not as open_clip made them (hooked, wrapped, replaced) are called as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.utils.checkpoint import checkpoint
+
+from tasso.kernels import has_kernels
+
+Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input (…, in), weight (out, in), bias (out,)
+Cast = Callable[[Tensor], Tensor]
+LINEAR_LAYERS = (nn.Linear, NonDynamicallyQuantizableLinear)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Residual stream of a transformer: tokens (B, L, width), and what is added to them when they are read next."""
+
+    tokens: Tensor
+    update: Tensor | None = None
+    bias: Tensor | None = None  # (width,) of the update
+
+    def read(self) -> Tensor:
+        """The sum."""
+        if self.update is None:
+            return self.tokens
+        if self.bias is None:
+            return self.tokens + self.update
+        # Rounded once, as by the kernel: a student whose blocks are checkpointed has the bits of its teacher.
+        return (self.tokens.float() + (self.update.float() + self.bias)).to(self.tokens.dtype)
+
+
+class Operations:
+    """How the blocks of one transformer are computed in one forward pass."""
+
+    def __init__(self, linear: Linear = F.linear, cast: Cast = lambda weight: weight) -> None:
+        self.raw_linear, self.cast = linear, cast
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """A linear layer with its weights cast."""
+        return self.raw_linear(x, self.cast(weight), bias if bias is None else self.cast(bias))
+
+    @staticmethod
+    def of(transformer: Any, linear: Linear, device: torch.device) -> Operations:
+        """The fastest for this device and the precision of autocast; `linear` multiplies."""
+        enabled = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+        if not enabled or torch.compiler.is_compiling():  # the compiler casts and joins operations itself
+            return Operations(linear)
+        dtype = torch.get_autocast_dtype(device.type)
+        cast = cast_at_once(transformer, dtype)
+        if dtype != torch.bfloat16 or not has_kernels(device):
+            return Operations(linear, cast)
+        from tasso.models.fused import Fused
+
+        return Fused(linear, cast)
+
+    def blocks(self, transformer: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
+        """All blocks on tokens (B, L, width); with `queries`, the last computes only the first so many."""
+        checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
+        stream = Stream(x)
+        for block in transformer.resblocks:
+            wanted = queries if block is transformer.resblocks[-1] else None
+            if checkpoints:  # keeps the input only; the block runs once more in the backward pass
+                run = lambda x, block=block, wanted=wanted: self.block(block, Stream(x), wanted, causal).read()  # noqa: E731
+                stream = Stream(checkpoint(run, stream.tokens, use_reentrant=False))
+            else:
+                stream = self.block(block, stream, wanted, causal)
+        return stream.read()
+
+    def block(self, block: Any, stream: Stream, queries: int | None = None, causal: bool = False) -> Stream:
+        """One residual attention block."""
+        stream, normed = self.read_normed(stream, block.ln_1)
+        update = self.attention(block.attn, normed, queries, causal)
+        if queries is not None:
+            stream = Stream(stream.tokens[:, :queries])
+        stream = self.add(stream, block.ls_1, *update)
+        stream, normed = self.read_normed(stream, block.ln_2)
+        return self.add(stream, block.ls_2, *self.mlp(block.mlp, normed))
+
+    def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """Normalised tokens, in the dtype of x."""
+        y: Tensor = norm(x)
+        return y
+
+    def read_normed(self, stream: Stream, norm: nn.Module) -> tuple[Stream, Tensor]:
+        """The stream with its update added, and its normalised tokens."""
+        x = stream.read()
+        return Stream(x), norm(x)
+
+    def add(self, stream: Stream, scale: nn.Module, update: Tensor, bias: Tensor | None) -> Stream:
+        """The stream with an update, which a module scales."""
+        if is_original(scale, nn.Identity):
+            return replace(stream, update=update, bias=bias)
+        return replace(stream, update=scale(update if bias is None else update + bias.to(update.dtype)))
+
+    def attention(
+        self, attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Self-attention of tokens (B, L, width): (B, queries or L, width), and a bias that is still to be added."""
+        batch, length, width = x.shape
+        heads, weight, bias = attention.num_heads, attention.in_proj_weight, attention.in_proj_bias
+        assert weight is not None
+        assert bias is not None
+        weight, bias = self.cast(weight), self.cast(bias)
+        if queries is None:
+            q, k, v = self.raw_linear(x, weight, bias).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        else:
+            q = self.raw_linear(x[:, :queries], weight[:width], bias[:width]).view(batch, queries, heads, -1)
+            q = q.transpose(1, 2)
+            k, v = (
+                self.raw_linear(x, weight[width:], bias[width:])
+                .view(batch, length, 2, heads, -1)
+                .permute(2, 0, 3, 1, 4)
+            )
+        y = attend(q, k, v, causal)
+        return self.projected(attention.out_proj, y.transpose(1, 2).reshape(batch, -1, width))
+
+    def projected(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The output of the last layer of attention or of an MLP, and a bias that is still to be added."""
+        return self.apply(layer, x), None
+
+    def mlp(self, mlp: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """An MLP on tokens, and a bias that is still to be added."""
+        return self.apply(mlp, x), None
+
+    def apply(self, module: nn.Module, x: Tensor) -> Tensor:
+        """A module of a block, whose linear layers are multiplied by `linear` if they are as open_clip made them."""
+        if is_original(module, nn.Sequential):
+            for child in module.children():
+                x = self.apply(child, x)
+            return x
+        if is_original(module, *LINEAR_LAYERS):
+            return self.linear(x, module.weight, module.bias)  # type: ignore[arg-type]
+        y: Tensor = module(x)
+        return y
+
+
+def cast_at_once(transformer: Any, dtype: torch.dtype) -> Cast:
+    """What gives a weight of the blocks in autocast's dtype: all of them are cast by one operation.
+
+    Autocast would cast each by one of its own, and each gradient back: a tenth of a small model's operations.
+    """
+    layers = [module for module in transformer.modules() if isinstance(module, (nn.Linear, nn.MultiheadAttention))]
+    weights = [p for layer in layers for p in layer.parameters(recurse=False) if p.dtype == torch.float32]
+    if not weights:  # those of a teacher have been cast
+        return lambda weight: weight
+    cast: dict[Tensor, Tensor] = dict(zip(weights, _Cast.apply(dtype, *weights), strict=True))
+    return lambda weight: cast.get(weight, weight)
+
+
+class _Cast(torch.autograd.Function):
+    """Tensors in another dtype; their gradients in float32."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # what is not used has no gradient
+        return tuple(_cast(tensors, dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        found = iter(_cast([gradient for gradient in gradients if gradient is not None], torch.float32))
+        return None, *(None if gradient is None else next(found) for gradient in gradients)
+
+
+def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(copies, list(tensors))  # one launch on a GPU
+    return copies
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """Attention of queries (B, heads, Q, width) to keys and values (B, heads, L, width); returns as many as queries.
+
+    On a CPU in float32: PyTorch's kernels for bfloat16 take four times as long there in the backward pass.
+    """
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
+        with torch.autocast("cpu", enabled=False):
+            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)
+        return y.bfloat16()
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def is_original(module: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Is it of one of these very classes (parametrised modules are not), with nothing hooked or put in its place?"""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return type(module) in kinds and not any(hooks) and "forward" not in module.__dict__

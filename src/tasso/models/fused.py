@@ -1,0 +1,105 @@
+"""The operations of blocks with the kernels of `tasso.kernels`, for bfloat16 on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from open_clip.transformer import LayerNorm, LayerNormFp32, QuickGELU
+from torch import Tensor, nn
+
+from tasso.kernels.attention import attention as attend_packed
+from tasso.kernels.attention import fits_attention
+from tasso.kernels.gelu import gelu
+from tasso.kernels.norm import WIDEST, add_norm
+from tasso.models.blocks import LINEAR_LAYERS, Operations, Stream, is_original
+from tasso.models.unit import unit
+
+
+class Fused(Operations):
+    """With Triton's kernels: biases are added by the kernel that reads a product, not by the product."""
+
+    def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
+        if x.dtype != torch.bfloat16 or not self._is_norm(norm):
+            return super().norm(norm, x)
+        return self.read_normed(Stream(x), norm)[1]
+
+    def read_normed(self, stream: Stream, norm: nn.Module) -> tuple[Stream, Tensor]:
+        if not self._is_norm(norm):
+            return super().read_normed(stream, norm)
+        x, update, bias = stream.tokens, stream.update, stream.bias
+        if update is not None and update.dtype != torch.bfloat16:  # of a module that is not open_clip's
+            x, update, bias = stream.read(), None, None
+        total, normed = add_norm(x, update, bias, norm.weight, norm.bias, norm.eps)
+        return Stream(total), normed
+
+    def attention(
+        self, attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        heads = attention.num_heads
+        if queries is not None or not fits_attention(x.shape[1], x.shape[2], heads):
+            return super().attention(attention, x, queries, causal)
+        assert attention.in_proj_weight is not None
+        assert attention.in_proj_bias is not None
+        bias = self.cast(attention.in_proj_bias).detach()  # its gradient comes from the kernel
+        packed = self.raw_linear(x, self.cast(attention.in_proj_weight), bias)
+        y = attend_packed(packed, attention.in_proj_bias, heads, causal)
+        return self.projected(attention.out_proj, y)
+
+    def projected(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        if not is_original(layer, *LINEAR_LAYERS):
+            return super().projected(layer, x)
+        return self.linear(x, layer.weight, None), layer.bias  # type: ignore[arg-type,return-value]
+
+    def mlp(self, mlp: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        layers = list(mlp.children())
+        usual = is_original(mlp, nn.Sequential) and len(layers) == 3 and is_original(layers[0], *LINEAR_LAYERS)
+        if not (usual and layers[0].bias is not None and _is_gelu(layers[1])):
+            return super().mlp(mlp, x)
+        hidden = self.linear(x, layers[0].weight, None)  # type: ignore[arg-type]
+        hidden = gelu(hidden, layers[0].bias, quick=isinstance(layers[1], QuickGELU))
+        return self.projected(layers[2], hidden)
+
+    def _is_norm(self, norm: nn.Module) -> bool:
+        return bool(
+            is_original(norm, LayerNorm, LayerNormFp32, nn.LayerNorm)
+            and norm.weight is not None
+            and norm.bias is not None
+            and len(norm.normalized_shape) == 1  # type: ignore[arg-type]
+            and norm.normalized_shape[0] <= WIDEST  # type: ignore[index]
+        )
+
+
+def rehearse(transformer: Any, length: int, dtype: torch.dtype, causal: bool = False) -> None:
+    """Compile the kernels of a transformer's blocks meanwhile, in a thread: in a first run that takes seconds.
+
+    Args:
+        length: tokens of a sample.
+        dtype: of the residual stream.
+    """
+    block = copy.deepcopy(transformer.resblocks[0]).requires_grad_(True)
+
+    def compute() -> None:
+        device, width = block.attn.out_proj.weight.device, block.attn.embed_dim
+        side: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(side), torch.autocast("cuda", torch.bfloat16):
+            x = torch.ones(2, length, width, dtype=dtype, device=device, requires_grad=True)
+            run = Operations.of(block, F.linear, device)
+            stream = Stream(x)
+            for _ in range(2):  # the first has nothing to add
+                stream = run.block(block, stream, causal=causal)
+            unit(stream.read().float().mean(1)).sum().backward()  # type: ignore[no-untyped-call]
+
+    def attempt() -> None:
+        with contextlib.suppress(Exception):  # the training itself will show it
+            compute()
+
+    threading.Thread(target=attempt).start()
+
+
+def _is_gelu(module: nn.Module) -> bool:
+    return is_original(module, QuickGELU) or (is_original(module, nn.GELU) and module.approximate == "none")

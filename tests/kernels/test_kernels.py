@@ -1,0 +1,166 @@
+"""Triton's kernels against PyTorch in float64: on a GPU where there is one, else in Triton's interpreter on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytest.importorskip("triton")
+
+from tasso.data.images.transforms import FILTER_WIDTH, resize_weights  # noqa: E402
+from tasso.kernels import crops  # noqa: E402
+from tasso.kernels.attention import attention, fits_attention  # noqa: E402
+from tasso.kernels.gelu import gelu  # noqa: E402
+from tasso.kernels.norm import add_norm  # noqa: E402
+from tasso.kernels.sums import column_sums  # noqa: E402
+from tasso.kernels.unit import unit, unit_backward  # noqa: E402
+
+BFLOAT16 = torch.bfloat16
+# The interpreter multiplies bfloat16 as if it were integers.
+OF_PRODUCTS = BFLOAT16 if DEVICE == "cuda" else torch.float32
+
+
+@pytest.fixture(autouse=True)
+def on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    if DEVICE == "cpu":
+        monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: contextlib.nullcontext())
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape).to(DEVICE, dtype)
+
+
+def apart(found: Tensor, exact: Tensor) -> float:
+    return float(((found.double() - exact).norm() / exact.norm()).detach())
+
+
+def check(
+    ours: Callable[..., tuple[Tensor, ...]],
+    exact: Callable[..., tuple[Tensor, ...]],
+    inputs: Sequence[Tensor],
+    near: float,
+) -> None:
+    """The same values and gradients, but for rounding, and the same bits when it is done again."""
+    doubles = [x.double().requires_grad_() for x in inputs]
+    expected = exact(*doubles)
+    outer = [torch.randn_like(y, dtype=torch.float32) for y in expected]
+    torch.autograd.backward(expected, [g.double() for g in outer])
+    runs = []
+    for _ in range(2):
+        xs = [x.clone().requires_grad_() for x in inputs]
+        values = ours(*xs)
+        torch.autograd.backward(values, [g.to(y.dtype) for g, y in zip(outer, values, strict=True)])
+        runs.append([*values, *(x.grad for x in xs)])
+    for found, value in zip(runs[0], [*expected, *(x.grad for x in doubles)], strict=True):
+        assert found is not None
+        assert value is not None
+        assert found.isfinite().all()
+        assert apart(found, value) < near
+    assert all(map(torch.equal, *runs))
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, torch.float32], ids=str)
+@pytest.mark.parametrize("shape", [(3, 7, 48), (2, 5, 256), (1, 1, 17)], ids=str)
+def test_sum_and_its_norm(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    width = shape[-1]
+    inputs = [drawn(*shape, dtype=dtype), drawn(*shape, dtype=BFLOAT16), *(drawn(width) for _ in range(3))]
+
+    def exact(x: Tensor, update: Tensor, bias: Tensor, weight: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        total = x + update + bias
+        return total, F.layer_norm(total, (width,), weight, shift, 1e-5)
+
+    check(lambda *args: add_norm(*args, 1e-5), exact, inputs, 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, torch.float32], ids=str)
+def test_norm_alone(dtype: torch.dtype) -> None:
+    def ours(x: Tensor, weight: Tensor, shift: Tensor) -> tuple[Tensor]:
+        total, normed = add_norm(x, None, None, weight, shift, 1e-5)
+        assert total is x
+        return (normed,)
+
+    inputs = [drawn(4, 5, 48, dtype=dtype), drawn(48), drawn(48)]
+    check(ours, lambda x, weight, shift: (F.layer_norm(x, (48,), weight, shift, 1e-5),), inputs, 1e-2)
+
+
+def test_a_sum_whose_norm_is_not_used() -> None:
+    """As after the last block: its gradient passes through."""
+    x, update, bias = drawn(2, 3, 16).requires_grad_(), drawn(2, 3, 16, dtype=BFLOAT16), drawn(16).requires_grad_()
+    total, _ = add_norm(x, update.requires_grad_(), bias, drawn(16), drawn(16), 1e-5)
+    gradient = drawn(2, 3, 16)
+    total.backward(gradient)
+    assert torch.equal(x.grad, gradient)  # type: ignore[arg-type]
+    assert torch.equal(update.grad, gradient.bfloat16())  # type: ignore[arg-type]
+    torch.testing.assert_close(bias.grad, gradient.sum((0, 1)))
+
+
+@pytest.mark.parametrize("width", [48, 1024, 1500])
+@pytest.mark.parametrize("quick", [False, True])
+def test_gelu(width: int, quick: bool) -> None:
+    def exact(x: Tensor, bias: Tensor) -> tuple[Tensor]:
+        x = x + bias
+        return (x * torch.sigmoid(1.702 * x) if quick else F.gelu(x),)
+
+    check(lambda x, bias: (gelu(x, bias, quick),), exact, [drawn(3, 5, width, dtype=BFLOAT16), drawn(width)], 1e-2)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 7, 17, 65, 140, 256])
+@pytest.mark.parametrize("head_width", [16, 64])
+def test_attention(length: int, head_width: int, causal: bool) -> None:
+    heads = 2
+    width = heads * head_width
+    assert fits_attention(length, width, heads)
+
+    def exact(packed: Tensor, bias: Tensor) -> tuple[Tensor]:
+        q, k, v = (packed + bias).view(2, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return (y.transpose(1, 2).reshape(2, length, width),)
+
+    def ours(packed: Tensor, bias: Tensor) -> tuple[Tensor]:
+        return (attention(packed + bias.detach().to(packed.dtype), bias, heads, causal),)
+
+    check(ours, exact, [drawn(2, length, 3 * width, dtype=OF_PRODUCTS), drawn(3 * width)], 2e-2)
+
+
+def test_attention_that_does_not_fit() -> None:
+    assert not fits_attention(257, 64, 1)
+    assert not fits_attention(10, 60, 1)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 1e3])
+def test_unit(eps: float) -> None:
+    x, gradient = drawn(5, 48), drawn(5, 48)
+    exact = x.double().requires_grad_()
+    expected = F.normalize(exact, dim=-1, eps=eps)
+    expected.backward(gradient.double())
+    y, lengths = unit(x, eps)
+    assert apart(y, expected) < 1e-6
+    assert apart(unit_backward(gradient, y, lengths, eps), exact.grad) < 1e-5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (513, 48), (1100, 33)], ids=str)
+def test_column_sums(shape: tuple[int, int]) -> None:
+    parts = drawn(*shape)
+    torch.testing.assert_close(column_sums(parts), parts.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("interpolation", FILTER_WIDTH)
+@pytest.mark.parametrize(("size", "source"), [(16, 16), (16, 40), (64, 73), (40, 16)])
+def test_weights_of_crops(interpolation: str, size: int, source: int) -> None:
+    rng = np.random.default_rng(0)
+    length = rng.uniform(0.3, 1, 5) * source
+    start = rng.uniform(0, 1, 5) * (source - length)
+    whole, offset = np.array([size, size, size, 2 * size, size]), np.array([0, 0, 0, 3, 0])
+    spans = torch.from_numpy(np.stack([start, length, whole, offset])).to(DEVICE)
+    expected = resize_weights(spans, size, source, interpolation)  # type: ignore[arg-type]
+    found = crops.resize_weights(spans, size, source, FILTER_WIDTH[interpolation])
+    torch.testing.assert_close(found, expected.half(), rtol=2e-3, atol=2e-4)
