@@ -167,6 +167,20 @@ def leads() -> str:
     return markdown(["against", *columns], lines)
 
 
+def with_kernels() -> str:
+    """Runs with Triton's kernels beside those of the main tables before: means over sequences and the same seeds."""
+    before, after = read_evaluation(study_file("main-validated")), read("kernels")
+    lines = []
+    for label, plan in (("TASSO", "main"), (BOTH_TOWERS.label, "both-towers")):
+        frame = after[(after["label"] == label) & (after["seed"] != 3)]  # the main tables have no such seed
+        assert len(run_table(frame)) == 24
+        means = [float(metrics(frame, setting)[metric].mean()) for setting, metric, _ in COLUMNS]
+        for when, values in (("PyTorch's operations", row_means(before, plan, label)), ("kernels", means)):
+            lines.append([f"{label}, {when}", *(f"{value:.2f}" for value in values)])
+    columns = [f"{setting.upper()} {metric.replace('_', ' ')} {better}" for setting, metric, better in COLUMNS]
+    return markdown(["", *(column.replace("zero shot", "zero-shot") for column in columns)], lines)
+
+
 def own_folders() -> str:
     """Two own folders, accuracy on validation images, by the options that were tried."""
     tried = pd.read_csv(RESULTS / "own-folders-validation.csv")
@@ -302,6 +316,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "main-validated": partial(with_both_towers, "main-validated"),
         "main-validated-leads": leads,
         "both-parts": parts,
+        "kernels": with_kernels,
         "own-folders": own_folders,
         "own-folders-test": own_folders_test,
         "sizes": lambda: sizes("tasso"),

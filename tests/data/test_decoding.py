@@ -23,7 +23,8 @@ from test_images import ArraySource, photo
 from tasso.data.annotated import FolderSource
 from tasso.data.drawn import ReferenceSource
 from tasso.data.images import Preprocess
-from tasso.data.images.decode import ImagePool, decode, decode_all
+from tasso.data.images import decode as decode_module
+from tasso.data.images.decode import ImagePool, decode, decode_all, made_ahead
 from tasso.data.prepare.unreadable import CheckedImages, unreadable
 from tasso.data.task import Array, AsStored, ImageSet, Source
 from tasso.decoding import processes
@@ -245,3 +246,26 @@ def test_no_view_makes_a_process_import_torch(tmp_path: Path) -> None:
     assert processes._idle
     for process in processes._idle:
         assert process.view_all(operator.or_, [(has_torch, False)]) == ([False], [])
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(0, 8), (10, 100), (1000, 8), (10**9, 1)])
+def test_as_much_is_made_ahead_as_has_been_used(nbytes: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of small images, whose number of bytes is known: a set that turns out to be of no use has cost little."""
+    monkeypatch.setattr(decode_module, "AHEAD", 8)
+    monkeypatch.setattr(decode_module, "AHEAD_BYTES", 1000)
+    begun: list[int] = []
+    largest = 0
+    with ImagePool(2) as pool:
+
+        def make(part: slice) -> list[int]:
+            begun.append(part.stop)
+            return list(range(*part.indices(500)))
+
+        made = made_ahead(make, 500, pool, nbytes)
+        for used, value in enumerate(made):
+            assert value == used
+            ahead = max(begun) - used
+            assert ahead <= max(1, min(most, max(8, used))) + max(1, most // 4), "what it may be, and a part"
+            largest = max(largest, ahead)
+    assert max(begun) >= 500
+    assert largest > most // 2

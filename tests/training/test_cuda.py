@@ -96,7 +96,8 @@ def test_checkpointed_steps_are_nearly_the_same(on_gpu: dict[str, Any], name: st
     options = {**on_gpu, "method": options_for(name), "tune": tune, "cuda_graphs": False}
     curves = [losses(learner_for(options, checkpoint_activations=c).begin(0), 4) for c in (False, True)]
     for one, other in zip(*curves, strict=True):
-        assert other == pytest.approx(one, rel=1e-3)
+        assert other == pytest.approx(one, rel=0.02)  # sums of gradients between blocks are rounded once more
+    assert curves[1][0] == pytest.approx(curves[0][0], rel=1e-3), "before the first update"
 
 
 def test_checkpointed_activations_take_less(on_gpu: dict[str, Any]) -> None:

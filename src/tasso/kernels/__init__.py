@@ -7,7 +7,9 @@ in a fixed order, so two runs give the same bits.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,12 +19,32 @@ import torch
 CAPABILITY = (8, 0)  # of a GPU that multiplies bfloat16
 
 
-@cache
+SWITCH = "TASSO_KERNELS"  # an environment variable; 0: PyTorch's operations instead
+
+_off = os.environ.get(SWITCH) == "0"
+
+
 def has_kernels(device: torch.device) -> bool:
-    """Can the kernels run on this device?"""
+    """Can the kernels run on this device, and may they?"""
+    return not _off and _can_run(device)
+
+
+@cache
+def _can_run(device: torch.device) -> bool:
     if device.type != "cuda" or find_spec("triton") is None:
         return False
     return torch.cuda.get_device_capability(device) >= CAPABILITY
+
+
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """In here PyTorch's operations are used, in all threads."""
+    global _off
+    before, _off = _off, True
+    try:
+        yield
+    finally:
+        _off = before
 
 
 def import_meanwhile(device: torch.device) -> None:

@@ -64,7 +64,7 @@ def _gelu(
 ):  # fmt: skip
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = column < WIDTH
-    bias = tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.bfloat16).to(tl.float32)
     begin = tl.program_id(0) * each
     end = tl.minimum(begin + each, rows)
     for first in range(begin, end, TILE):
@@ -72,10 +72,7 @@ def _gelu(
         mask = (row < end)[:, None] & is_column[None, :]
         place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
         x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) + bias[None, :]
-        if QUICK:
-            y = x * tl.sigmoid(1.702 * x)
-        else:
-            y = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+        y = x * tl.sigmoid(1.702 * x) if QUICK else 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
         tl.store(y_ptr + place, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
@@ -86,7 +83,7 @@ def _gelu_backward(
 ):  # fmt: skip
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = column < WIDTH
-    bias = tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.bfloat16).to(tl.float32)
     d_bias = tl.zeros((TILE, BLOCK), tl.float32)
     begin = tl.program_id(0) * each
     end = tl.minimum(begin + each, rows)

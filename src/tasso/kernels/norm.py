@@ -103,7 +103,7 @@ def _add_norm(
     if ADDS:
         update = tl.load(update_ptr + place, mask=mask, other=0.0).to(tl.float32)
         if HAS_BIAS:
-            update += tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
+            update += tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.bfloat16).to(tl.float32)[None, :]
         rounded = (x + update).to(total_ptr.dtype.element_ty)
         tl.store(total_ptr + place, rounded, mask=mask)
         x = rounded.to(tl.float32)

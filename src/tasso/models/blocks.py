@@ -38,7 +38,7 @@ class Stream:
         if self.bias is None:
             return self.tokens + self.update
         # Rounded once, as by the kernel: a student whose blocks are checkpointed has the bits of its teacher.
-        return (self.tokens.float() + (self.update.float() + self.bias)).to(self.tokens.dtype)
+        return (self.tokens.float() + (self.update.float() + self.bias.bfloat16())).to(self.tokens.dtype)
 
 
 class Operations:
@@ -54,8 +54,8 @@ class Operations:
     @staticmethod
     def of(transformer: Any, linear: Linear, device: torch.device) -> Operations:
         """The fastest for this device and the precision of autocast; `linear` multiplies."""
-        enabled = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
-        if not enabled or torch.compiler.is_compiling():  # the compiler casts and joins operations itself
+        # The compiler casts and joins operations itself. Asked first: it cannot trace the questions about autocast.
+        if torch.compiler.is_compiling() or not in_autocast(device):
             return Operations(linear)
         dtype = torch.get_autocast_dtype(device.type)
         cast = cast_at_once(transformer, dtype)
@@ -112,17 +112,13 @@ class Operations:
         heads, weight, bias = attention.num_heads, attention.in_proj_weight, attention.in_proj_bias
         assert weight is not None
         assert bias is not None
-        weight, bias = self.cast(weight), self.cast(bias)
+        w, b = self.cast(weight), self.cast(bias)
         if queries is None:
-            q, k, v = self.raw_linear(x, weight, bias).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+            q, k, v = self.raw_linear(x, w, b).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
         else:
-            q = self.raw_linear(x[:, :queries], weight[:width], bias[:width]).view(batch, queries, heads, -1)
+            q = self.raw_linear(x[:, :queries], w[:width], b[:width]).view(batch, queries, heads, -1)
             q = q.transpose(1, 2)
-            k, v = (
-                self.raw_linear(x, weight[width:], bias[width:])
-                .view(batch, length, 2, heads, -1)
-                .permute(2, 0, 3, 1, 4)
-            )
+            k, v = self.raw_linear(x, w[width:], b[width:]).view(batch, length, 2, heads, -1).permute(2, 0, 3, 1, 4)
         y = attend(q, k, v, causal)
         return self.projected(attention.out_proj, y.transpose(1, 2).reshape(batch, -1, width))
 
@@ -144,6 +140,11 @@ class Operations:
             return self.linear(x, module.weight, module.bias)  # type: ignore[arg-type]
         y: Tensor = module(x)
         return y
+
+
+def in_autocast(device: torch.device) -> bool:
+    """Does autocast choose dtypes on this device (which may be the meta device)?"""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 def cast_at_once(transformer: Any, dtype: torch.dtype) -> Cast:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import torch
 import torch.nn.functional as F
@@ -61,10 +61,10 @@ class Fused(Operations):
         if not (usual and layers[0].bias is not None and _is_gelu(layers[1])):
             return super().mlp(mlp, x)
         hidden = self.linear(x, layers[0].weight, None)  # type: ignore[arg-type]
-        hidden = gelu(hidden, layers[0].bias, quick=isinstance(layers[1], QuickGELU))
+        hidden = gelu(hidden, cast(Tensor, layers[0].bias), quick=isinstance(layers[1], QuickGELU))
         return self.projected(layers[2], hidden)
 
-    def _is_norm(self, norm: nn.Module) -> bool:
+    def _is_norm(self, norm: nn.Module) -> TypeGuard[nn.LayerNorm]:
         return bool(
             is_original(norm, LayerNorm, LayerNormFp32, nn.LayerNorm)
             and norm.weight is not None

@@ -22,7 +22,7 @@ from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTra
 from torch import Tensor, nn
 
 from tasso.kernels import has_kernels
-from tasso.models.blocks import Linear, Operations, is_original
+from tasso.models.blocks import Linear, Operations, in_autocast, is_original
 
 
 def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tensor:
@@ -67,9 +67,9 @@ def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:
     batch, channels, height, width = pixels.shape
     p, q = tower.patch_size
     rows, columns = height // p, width // q
-    kind = pixels.device.type
-    low = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    dtype = torch.get_autocast_dtype(kind) if low else pixels.dtype
+    # Compiled, numbers are cast by the product.
+    low = not torch.compiler.is_compiling() and in_autocast(pixels.device)
+    dtype = torch.get_autocast_dtype(pixels.device.type) if low else pixels.dtype
     patches = torch.zeros(batch, 1 + rows * columns, channels * p * q, dtype=dtype, device=pixels.device)
     places = patches[:, 1:].view(batch, rows, columns, channels, p, q)
     places.copy_(pixels.view(batch, channels, rows, p, columns, q).permute(0, 2, 4, 1, 3, 5))

@@ -31,9 +31,10 @@ class _Unit(torch.autograd.Function):
         if ctx.kernels is not None:
             rows, lengths = ctx.kernels.unit(x.reshape(-1, x.shape[-1]), eps)
             ctx.save_for_backward(rows, lengths)
-            return rows.view(x.shape)
+            y: Tensor = rows.view(x.shape)
+            return y
         lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(eps)
-        y: Tensor = x / lengths
+        y = x / lengths
         ctx.save_for_backward(y, lengths)
         return y
 
@@ -42,7 +43,8 @@ class _Unit(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         y, lengths = ctx.saved_tensors
         if ctx.kernels is not None:
-            return ctx.kernels.unit_backward(gradient.reshape(y.shape), y, lengths, ctx.eps).view(gradient.shape), None
+            d_x: Tensor = ctx.kernels.unit_backward(gradient.reshape(y.shape), y, lengths, ctx.eps)
+            return d_x.view(gradient.shape), None
         along = (y * gradient).sum(-1, keepdim=True) * (lengths > ctx.eps)
         return torch.addcmul(gradient, y, along, value=-1) / lengths, None
 

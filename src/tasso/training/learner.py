@@ -18,13 +18,13 @@ from tasso.data import Task, TaskSequence, load_sequence
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init_distributed
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
-from tasso.kernels import import_meanwhile
+from tasso.kernels import has_kernels, import_meanwhile
 from tasso.methods import Method, RunInfo, TaskInfo
 from tasso.methods.defaults import rate_in_words
 from tasso.models.class_overlap import warn_of_similar_classes
 from tasso.models.clip import Clip
 from tasso.models.loading import load_clip
-from tasso.models.towers import prepare
+from tasso.models.towers import is_plain_vit, prepare
 from tasso.progress import progress
 from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
 from tasso.training.engine import Training, choose_device, choose_precision, planned_steps
@@ -40,7 +40,8 @@ from tasso.training.trackers import Tracking, check_installed, open_tracking
 
 log = logging.getLogger("tasso")
 
-# Compiling ViT-B/16 takes about a minute and saves a third of a step of 50 ms; small models gain nothing.
+# Compiling a tower as large as ViT-B/16 takes about a minute and saves a third of a step of 50 ms; small ones gain
+# nothing.
 COMPILE_PARAMETERS, COMPILE_STEPS = 50_000_000, 5000
 
 
@@ -189,8 +190,11 @@ class Learner:
         method.begin_run(self._run_info())
 
     def _pays_to_compile(self) -> bool:
+        trains = self.method.towers != "none"  # else modules of the method, which kernels do nothing for, take the time
+        if self.device.type != "cuda" or (trains and has_kernels(self.device) and is_plain_vit(self.clip.visual)):
+            return False  # with kernels of its own, a step is as fast, and there is nothing to wait for
         is_large = self.clip.count_parameters()["image_tower"] >= COMPILE_PARAMETERS
-        return self.device.type == "cuda" and is_large and self._steps_before(len(self.sequence.tasks)) >= COMPILE_STEPS
+        return is_large and self._steps_before(len(self.sequence.tasks)) >= COMPILE_STEPS
 
     def _run_info(self) -> RunInfo:
         sequence, reference = self.sequence, self.sequence.reference

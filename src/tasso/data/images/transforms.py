@@ -184,7 +184,8 @@ def resample(pixels: Tensor, spans: Tensor | None, preprocess: Preprocess) -> Te
     if height == width:  # half as many launches
         left, right = _weights(torch.cat([*spans], 1), size, width, filter_)[:, None].chunk(2)
     else:
-        left, right = (_weights(span, size, side, filter_)[:, None] for span, side in zip(spans, (height, width)))
+        sides = zip(spans, (height, width), strict=True)
+        left, right = (_weights(span, size, side, filter_)[:, None] for span, side in sides)
     right = right.mT
     parts = [image[..., band] @ right[..., band, at] for at, band in _bands(spans[1], size, width, filter_)]
     image = _cat(parts, -1)

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tasso.experiments.bench.authors_step import AuthorsStep
 from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.timing import Timing, describe_machine, matmul_rate, reset_peak_memory, time_calls
+from tasso.kernels import without_kernels
 from tasso.models.clip import stored_in
 from tasso.training.checkpoints import save_checkpoint
 from tasso.training.engine import Training, peak_memory_gib
@@ -109,7 +110,7 @@ def full_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Work(NamedTuple):
-    """What one step computes, not compiled: arithmetic, and the operations that it takes (views are none)."""
+    """What one step computes, not compiled: arithmetic, and PyTorch's operations that it takes (views are none)."""
 
     tflop: float
     operations: int
@@ -119,7 +120,9 @@ def count_work(options: Mapping[str, Any], classes: int) -> Work:
     """What a step of our forward passes computes, counted while it runs."""
     training = begin_second_task(random_learner(eager_options(options), classes=classes))
     training.advance()
-    with FlopCounterMode(display=False) as flops, OperationCounter() as counter:
+    with OperationCounter() as counter:
+        training.advance()
+    with FlopCounterMode(display=False) as flops, without_kernels():  # it does not see into kernels of ours
         training.advance()
     training.close()
     return Work(float(flops.get_total_flops()) / 1e12, counter.operations)
