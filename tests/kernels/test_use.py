@@ -13,9 +13,13 @@ from method_runs import learner_for, options_for
 from tasso import kernels
 from tasso.kernels import SWITCH, has_kernels, without_kernels
 from tasso.methods import METHODS
-from tasso.models import fused, towers
+from tasso.models import towers
 from tasso.models.clip import Clip
 from tasso.training import learner as learner_module
+
+pytest.importorskip("triton")
+
+from tasso.models import fused
 
 CUDA = torch.device("cuda")
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -334,6 +335,16 @@ def test_bfloat16_is_refused_where_it_fails(quick: dict[str, Any], monkeypatch: 
     assert resolve(from_dict(quick))[0].precision == "float32", "auto does not need it"
     monkeypatch.setattr(engine, "cpu_has_bfloat16", lambda: True)
     assert resolve(from_dict({**quick, "precision": "bfloat16"}))[0].precision == "bfloat16"
+
+
+def test_a_cpu_known_to_multiply_bfloat16_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+    failed = SimpleNamespace(returncode=1)
+    monkeypatch.setattr(engine.subprocess, "run", lambda *args, **more: tried.append(args) or failed)
+    for fast in (True, False):
+        monkeypatch.setattr(engine, "cpu_has_fast_bfloat16", lambda fast=fast: fast)
+        assert engine.cpu_has_bfloat16.__wrapped__() is fast
+    assert len(tried) == 1, "the other one"
 
 
 def test_bfloat16_learns_nearly_the_same(quick: dict[str, Any]) -> None:

@@ -17,8 +17,6 @@ from importlib.util import find_spec
 import torch
 
 CAPABILITY = (8, 0)  # of a GPU that multiplies bfloat16
-
-
 SWITCH = "TASSO_KERNELS"  # an environment variable; 0: PyTorch's operations instead
 
 _off = os.environ.get(SWITCH) == "0"

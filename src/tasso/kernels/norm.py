@@ -10,10 +10,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tasso.kernels.sums import column_sums
+from tasso.kernels.sums import PROGRAMS, column_sums
 
 WIDEST = 4096  # numbers of a token: a row is normalised at once
-PROGRAMS = 528  # that share the rows of a sum: four per multiprocessor of an H200
 Gradients = tuple[Tensor | None, ...]
 
 
@@ -60,8 +59,7 @@ class _AddNorm(torch.autograd.Function):
     def backward(ctx: Any, d_total: Tensor | None, d_normed: Tensor | None) -> Gradients:
         total, mean, scale, weight = ctx.saved_tensors
         if d_normed is None:
-            d_bias = d_total.sum(tuple(range(d_total.ndim - 1))) if d_total is not None and ctx.has_bias else None
-            return d_total, (d_total.bfloat16() if d_total is not None and ctx.adds else None), d_bias, None, None, None
+            return *_of_sum(ctx, d_total), None, None, None
         width, rows = total.shape[-1], total.numel() // total.shape[-1]
         sums = any(ctx.needs_input_grad[index] for index in (2, 3, 4))
         block = triton.next_power_of_2(width)
@@ -79,14 +77,15 @@ class _AddNorm(torch.autograd.Function):
                 WIDTH=width, BLOCK=block, TILE=tile, ADDS=d_total is not None, ROUNDS=rounds, SUMS=sums, num_warps=2,
             )  # fmt: skip
         d_weight, d_shift, d_bias = column_sums(parts.view(programs, -1)).view(3, -1) if sums else (None, None, None)
-        return (
-            d_x,
-            d_update if ctx.adds else None,
-            d_bias if ctx.has_bias else None,
-            d_weight,
-            d_shift,
-            None,
-        )
+        return d_x, d_update if ctx.adds else None, d_bias if ctx.has_bias else None, d_weight, d_shift, None
+
+
+def _of_sum(ctx: Any, d_total: Tensor | None) -> Gradients:
+    """Gradients of x, update and bias where the norm of their sum was not used."""
+    if d_total is None or not ctx.adds:
+        return d_total, None, None
+    d_bias = d_total.sum(tuple(range(d_total.ndim - 1)), dtype=torch.float32) if ctx.has_bias else None
+    return d_total, d_total.bfloat16(), d_bias
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -72,11 +72,15 @@ class Operations:
         for block in transformer.resblocks:
             wanted = queries if block is transformer.resblocks[-1] else None
             if checkpoints:  # keeps the input only; the block runs once more in the backward pass
-                run = lambda x, block=block, wanted=wanted: self.block(block, Stream(x), wanted, causal).read()  # noqa: E731
-                stream = Stream(checkpoint(run, stream.tokens, use_reentrant=False))
+                tokens = checkpoint(self.whole_block, block, stream.tokens, wanted, causal, use_reentrant=False)
+                stream = Stream(tokens)
             else:
                 stream = self.block(block, stream, wanted, causal)
         return stream.read()
+
+    def whole_block(self, block: Any, x: Tensor, queries: int | None, causal: bool) -> Tensor:
+        """One block on tokens (B, L, width), its output added up."""
+        return self.block(block, Stream(x), queries, causal).read()
 
     def block(self, block: Any, stream: Stream, queries: int | None = None, causal: bool = False) -> Stream:
         """One residual attention block."""

@@ -90,7 +90,10 @@ def cpu_has_fast_bfloat16() -> bool:
 
 @cache
 def cpu_has_bfloat16() -> bool:
-    """On some CPUs a bfloat16 product ends the process with an illegal instruction: another process tries it."""
+    """On some CPUs a bfloat16 product ends the process with an illegal instruction: another process tries it, which
+    takes as long as importing torch."""
+    if cpu_has_fast_bfloat16():
+        return True
     attempt = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); assert float((x @ x).sum()) == 64**3"
     return subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 0
 
