@@ -114,7 +114,7 @@ def test_gelu(width: int, quick: bool) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", [1, 7, 17, 65, 140, 256])
-@pytest.mark.parametrize("head_width", [16, 64])
+@pytest.mark.parametrize("head_width", [16, 32, 64])
 def test_attention(length: int, head_width: int, causal: bool) -> None:
     heads = 2
     width = heads * head_width
@@ -131,8 +131,38 @@ def test_attention(length: int, head_width: int, causal: bool) -> None:
     check(ours, exact, [drawn(2, length, 3 * width, dtype=OF_PRODUCTS), drawn(3 * width)], 2e-2)
 
 
+def test_inputs_and_gradients_in_other_orders() -> None:
+    """Parts of larger tensors, and gradients that are one number everywhere."""
+    whole = drawn(2, 9, 96, dtype=OF_PRODUCTS)
+    bias, weight, shift = drawn(96), drawn(96), drawn(96)
+    for ours in (
+        lambda x: attention(x, bias, 2),
+        lambda x: gelu(x, bias, False),
+        lambda x: add_norm(x.bfloat16(), x.bfloat16(), bias, weight, shift, 1e-5)[1],
+    ):
+        found = []
+        for x in (whole[:, :5], whole[:, :5].clone()):
+            x = x.detach().requires_grad_()
+            y = ours(x)
+            found.append((y, torch.autograd.grad(y.float().sum(), x)[0]))
+        assert all(map(torch.equal, *found))
+
+
+def test_no_samples() -> None:
+    bias, weight, shift = (drawn(48).requires_grad_() for _ in range(3))
+    x = drawn(0, 5, 48, dtype=BFLOAT16).requires_grad_()
+    total, normed = add_norm(x, x, bias, weight, shift, 1e-5)
+    loss = (total.sum() + normed.sum() + gelu(x, bias, True).sum()).float()
+    loss.backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+    assert all(p.grad is not None and not p.grad.any() for p in (bias, weight, shift))
+    assert attention(drawn(0, 5, 96, dtype=OF_PRODUCTS), drawn(96), 1).shape == (0, 5, 32)
+
+
 def test_attention_that_does_not_fit() -> None:
     assert not fits_attention(257, 64, 1)
+    assert not fits_attention(10, 128, 1), "too wide for a multiprocessor"
     assert not fits_attention(10, 60, 1)
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from method_runs import learner_for, options_for
 from tasso import kernels
 from tasso.kernels import SWITCH, has_kernels, without_kernels
 from tasso.methods import METHODS
-from tasso.models import towers
+from tasso.models import blocks, towers
+from tasso.models.blocks import Operations, Stream
 from tasso.models.clip import Clip
 from tasso.training import learner as learner_module
 
 pytest.importorskip("triton")
 
+from tasso.kernels import sums
 from tasso.models import fused
 
 CUDA = torch.device("cuda")
@@ -26,7 +30,7 @@ CUDA = torch.device("cuda")
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_can_run", lambda device: device.type == "cuda")
+    monkeypatch.setattr(kernels, "_can_run", lambda device: True)
 
 
 def test_a_cpu_has_no_kernels() -> None:
@@ -47,10 +51,28 @@ def test_they_can_be_switched_off() -> None:
 
 
 def test_old_gpus_and_machines_without_triton_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "column_sums", lambda parts: parts)
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: None)
     for capability, triton, expected in (((8, 0), True, True), ((7, 5), True, False), ((9, 0), False, False)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, c=capability: c)
         monkeypatch.setattr(kernels, "find_spec", lambda name, there=triton: there or None)
         assert kernels._can_run.__wrapped__(CUDA) is expected
+
+
+def test_where_triton_fails_there_are_none(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """It needs a C compiler, for instance. The run goes on without kernels, and says so once."""
+
+    def fail(parts: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: None)
+    monkeypatch.setattr(sums, "column_sums", fail)
+    kernels._can_run.cache_clear()
+    assert not has_kernels(CUDA)
+    assert not has_kernels(CUDA)
+    kernels._can_run.cache_clear()
+    assert caplog.text.count("Failed to find C compiler") == 1
 
 
 @pytest.mark.usefixtures("gpu")
@@ -75,29 +97,66 @@ def test_kernels_of_the_towers_that_train_are_prepared(
     assert prepared == [of[name] for name in expected]
 
 
-def test_a_rehearsal_leaves_the_model_as_it_is(tiny_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It computes with a copy of a block, and a failure is nobody's concern."""
-    before = tiny_clip.weights_checksum()
-    blocks = list(tiny_clip.model.visual.transformer.resblocks)
-    fused.rehearse(tiny_clip.model.visual.transformer, 5, torch.bfloat16)  # fails: there is no GPU
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_rehearsal_uses_the_kernels_of_a_tower_and_nothing_of_the_model(
+    tiny_clip: Clip, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+
+    class Counted(fused.Fused):
+        def read_normed(self, stream: Stream, norm: nn.Module) -> tuple[Stream, Tensor]:
+            used.append("first norm" if stream.update is None else "norm of a sum")
+            return Operations.read_normed(self, stream, norm)
+
+        def attention(self, *args: Any) -> tuple[Tensor, Tensor | None]:
+            used.append("attention")
+            return Operations.attention(self, *args)
+
+        def mlp(self, *args: Any) -> tuple[Tensor, Tensor | None]:
+            used.append("gelu")
+            return Operations.mlp(self, *args)
+
+    monkeypatch.setattr(blocks, "has_kernels", lambda device: True)
+    monkeypatch.setattr(fused, "Fused", Counted)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    before, transformer = tiny_clip.weights_checksum(), tiny_clip.model.visual.transformer
+    fused.rehearse(transformer, 5, torch.bfloat16, causal).join()
+    assert set(used) == {"first norm", "norm of a sum", "attention", "gelu"}
     assert tiny_clip.weights_checksum() == before
-    assert list(tiny_clip.model.visual.transformer.resblocks) == blocks
     assert all(p.grad is None for p in tiny_clip.model.parameters())
 
 
-@pytest.mark.parametrize("name", ["tasso", "moe-adapters"])
+def test_a_rehearsal_that_fails_or_would_call_hooks_is_left_out(tiny_clip: Clip) -> None:
+    transformer = tiny_clip.model.visual.transformer
+    fused.rehearse(transformer, 5, torch.bfloat16).join()  # fails: there is no GPU
+    calls: list[nn.Module] = []
+    transformer.resblocks[0].mlp.register_forward_hook(lambda module, *_: calls.append(module))
+    assert not fused.rehearse(transformer, 5, torch.bfloat16).is_alive()
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "with_kernels"),
+    [("tasso", torch.bfloat16, True), ("tasso", torch.float32, False), ("moe-adapters", torch.bfloat16, False)],
+)
 @pytest.mark.parametrize("kernels_there", [True, False])
 def test_what_is_compiled_without_being_asked(
-    quick: dict[str, Any], name: str, kernels_there: bool, monkeypatch: pytest.MonkeyPatch
+    quick: dict[str, Any],
+    name: str,
+    precision: torch.dtype,
+    with_kernels: bool,
+    kernels_there: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Long runs of large models on a GPU, unless kernels do it: adapters have none."""
+    """Long runs of large models on a GPU, unless kernels do it: in bfloat16, and adapters have none."""
     assert name in METHODS
     learner = learner_for({**quick, "steps": 5000}, method=options_for(name))
     assert not learner._pays_to_compile(), "on a CPU"
-    learner.device = CUDA
+    learner.device, learner.clip.precision = CUDA, precision
     monkeypatch.setattr(learner_module, "has_kernels", lambda device: kernels_there)
     assert not learner._pays_to_compile(), "small"
     monkeypatch.setattr(learner_module, "COMPILE_PARAMETERS", 1)
-    assert learner._pays_to_compile() == (not kernels_there or name == "moe-adapters")
+    assert learner._pays_to_compile() == (not kernels_there or not with_kernels)
     monkeypatch.setattr(learner_module, "COMPILE_STEPS", 10**9)
     assert not learner._pays_to_compile(), "short"

@@ -256,7 +256,7 @@ class RunConfig:
     )
     checkpoint_activations: bool = option(
         "keep only the inputs of the towers' blocks and compute the blocks again in the backward pass: less memory, "
-        "about a third more time, the same gradients; without CUDA graphs",
+        "about a third more time, the same gradients up to rounding; without CUDA graphs",
         False, scope="machine", identity=False, commands=f"{RUNS} bench extend",
     )
     eval_batch_size: int | None = option(

@@ -7,7 +7,9 @@ in a fixed order, so two runs give the same bits.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import pkgutil
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -15,23 +17,39 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
 
 CAPABILITY = (8, 0)  # of a GPU that multiplies bfloat16
 SWITCH = "TASSO_KERNELS"  # an environment variable; 0: PyTorch's operations instead
 
+log = logging.getLogger("tasso")
+
 _off = os.environ.get(SWITCH) == "0"
+_trying, _launching = threading.Lock(), threading.Lock()
 
 
 def has_kernels(device: torch.device) -> bool:
     """Can the kernels run on this device, and may they?"""
-    return not _off and _can_run(device)
+    if _off or device.type != "cuda":
+        return False
+    with _trying:
+        return _can_run(device)
 
 
 @cache
 def _can_run(device: torch.device) -> bool:
-    if device.type != "cuda" or find_spec("triton") is None:
+    """Triton needs more than a GPU: a C compiler, Python's headers, a folder to write to. So one kernel is tried."""
+    if torch.version.hip or find_spec("triton") is None or torch.cuda.get_device_capability(device) < CAPABILITY:
         return False
-    return torch.cuda.get_device_capability(device) >= CAPABILITY
+    try:
+        from tasso.kernels.sums import column_sums
+
+        column_sums(torch.ones(1, 1, device=device))
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[-1]
+        log.warning("Triton cannot run here (%s); PyTorch's operations do without it, but take longer", reason)
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -45,14 +63,21 @@ def without_kernels() -> Iterator[None]:
         _off = before
 
 
+@contextlib.contextmanager
+def launching(tensor: Tensor) -> Iterator[None]:
+    """Around a launch, on the device of a tensor. One thread at a time: a kernel that another thread is still loading
+    cannot be launched."""
+    with _launching, torch.cuda.device_of(tensor):
+        yield
+
+
 def import_meanwhile(device: torch.device) -> None:
     """Import the kernels in a thread. Triton takes two seconds for that, most of it outside Python."""
+    if device.type == "cuda":
+        threading.Thread(target=_import, args=(device,), daemon=True).start()
+
+
+def _import(device: torch.device) -> None:
     if has_kernels(device):
-        threading.Thread(target=_import, daemon=True).start()
-
-
-def _import() -> None:
-    for name in ("norm", "gelu", "attention", "unit", "crops"):
-        import_module(f"tasso.kernels.{name}")
-    with contextlib.suppress(ImportError, AttributeError):
-        import_module("triton.runtime.cache").triton_key()  # kept; a checksum of the compiler, for its cache on disk
+        for module in pkgutil.iter_modules(__path__):
+            import_module(f"{__name__}.{module.name}")

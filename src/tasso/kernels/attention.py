@@ -11,10 +11,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tasso.kernels import launching
 from tasso.kernels.sums import column_sums
 
 LONGEST = 256  # tokens: the backward pass has all keys of a head at once
-HEAD_WIDTHS = (16, 32, 64, 128)
+HEAD_WIDTHS = (16, 32, 64)  # 128 does not fit into a multiprocessor
 
 
 def attention(packed: Tensor, bias: Tensor, heads: int, causal: bool = False) -> Tensor:
@@ -40,8 +41,8 @@ class _Attention(torch.autograd.Function):
         y = torch.empty(batch, length, width, dtype=packed.dtype, device=packed.device)
         norms = torch.empty(batch, heads, length, dtype=torch.float32, device=packed.device)
         queries, keys = (max(16, min(most, triton.next_power_of_2(length))) for most in (64, 32))
-        with torch.cuda.device_of(packed):
-            _attention[(triton.cdiv(length, queries), batch * heads)](
+        with launching(packed):
+            _attention[(triton.cdiv(length, queries) * batch * heads,)](
                 packed, y, norms, length, 1 / math.sqrt(width // heads),
                 HEADS=heads, D=width // heads, KEYS=keys, QUERIES=queries, CAUSAL=causal, num_warps=4,
             )  # fmt: skip
@@ -57,7 +58,7 @@ class _Attention(torch.autograd.Function):
         keys = max(16, triton.next_power_of_2(length))
         d_packed = torch.empty_like(packed)
         parts = torch.empty(batch, 3 * width, dtype=torch.float32, device=y.device)
-        with torch.cuda.device_of(packed):
+        with launching(packed):
             _attention_backward[(batch * ctx.heads,)](
                 packed, y, norms, d_y.contiguous(), d_packed, parts, length, 1 / math.sqrt(width // ctx.heads),
                 HEADS=ctx.heads, D=width // ctx.heads, KEYS=keys, QUERIES=min(keys, 32), CAUSAL=ctx.causal,
@@ -72,10 +73,12 @@ def _attention(
     HEADS: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """A block of queries of one head of one sample; `norms` are base-2 logarithms of the sums of exponentials."""
-    sample, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    blocks = tl.cdiv(length, QUERIES)
+    pair, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    sample, head = pair // HEADS, pair % HEADS
     WIDTH: tl.constexpr = HEADS * D
     column = head * D + tl.arange(0, D)
-    m = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    m = block * QUERIES + tl.arange(0, QUERIES)
     first_token = sample.to(tl.int64) * length
     rows = packed_ptr + first_token * (3 * WIDTH)
     q = tl.load(rows + m[:, None] * (3 * WIDTH) + column[None, :], mask=(m < length)[:, None], other=0.0)
@@ -84,7 +87,7 @@ def _attention(
     total = tl.zeros((QUERIES,), tl.float32)
     end = length
     if CAUSAL:
-        end = tl.minimum(length, tl.program_id(0) * QUERIES + QUERIES)
+        end = tl.minimum(length, block * QUERIES + QUERIES)
     factor = scale * 1.4426950408889634
     for first in tl.range(0, end, KEYS, num_stages=3):
         n = first + tl.arange(0, KEYS)
@@ -108,7 +111,7 @@ def _attention(
         y.to(y_ptr.dtype.element_ty),
         mask=(m < length)[:, None],
     )
-    tl.store(norms_ptr + tl.program_id(1) * length + m, largest * factor + tl.log2(total), mask=m < length)
+    tl.store(norms_ptr + pair * length + m, largest * factor + tl.log2(total), mask=m < length)
 
 
 @triton.jit(do_not_specialize=["length"])

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tasso.kernels import launching
+
 WIDEST = 1024  # pixels along a side of the stored images: a row of weights is computed at once
 SAMPLES = 8  # rows of weights of a program
 
@@ -15,7 +17,7 @@ def resize_weights(spans: Tensor, size: int, source: int, reach: float) -> Tenso
     """As `data.images.transforms.resize_weights` of spans (4, B), in float16: (B, size, source)."""
     images = spans.shape[1]
     weights = torch.empty(images, size, source, dtype=torch.float16, device=spans.device)
-    with torch.cuda.device_of(spans):
+    with launching(spans):
         _weights[(images, triton.cdiv(size, SAMPLES))](
             spans.contiguous(), weights, images, size, source,
             CUBIC=reach == 2.0, ROWS=SAMPLES, BLOCK=triton.next_power_of_2(source), num_warps=4,

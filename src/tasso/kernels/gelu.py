@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tasso.kernels.sums import PROGRAMS, column_sums
+from tasso.kernels import launching
+from tasso.kernels.sums import column_sums, shares
 
 
 def gelu(x: Tensor, bias: Tensor, quick: bool) -> Tensor:
@@ -24,7 +26,12 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, bias: Tensor, quick: bool) -> Tensor:
         x = x.contiguous()
         y = torch.empty_like(x)
-        _run_gelu(_gelu, (x, bias, y), x, quick)
+        rows, width, block = _sizes(x)
+        tile, *_ = shares(rows, block)
+        with launching(x):
+            _gelu[(triton.cdiv(rows, tile), triton.cdiv(width, block))](
+                x, bias, y, rows, WIDTH=width, BLOCK=block, TILE=tile, QUICK=quick, num_warps=4
+            )
         ctx.save_for_backward(x, bias)
         ctx.quick = quick
         return y
@@ -33,45 +40,37 @@ class _Gelu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
         x, bias = ctx.saved_tensors
-        d_x = torch.empty_like(x)
-        parts = _run_gelu(_gelu_backward, (d_y.contiguous(), x, bias, d_x), x, ctx.quick, ctx.needs_input_grad[1])
-        return d_x, None if parts is None else column_sums(parts), None
+        d_x, sums = torch.empty_like(x), ctx.needs_input_grad[1]
+        rows, width, block = _sizes(x)
+        tile, each, programs = shares(rows, block)
+        parts = torch.empty(programs if sums else 0, width, dtype=torch.float32, device=x.device)
+        with launching(x):
+            _gelu_backward[(programs, triton.cdiv(width, block))](
+                d_y.contiguous(), x, bias, d_x, parts, rows, each,
+                WIDTH=width, BLOCK=block, TILE=tile, QUICK=ctx.quick, SUMS=sums, num_warps=4,
+            )  # fmt: skip
+        return d_x, column_sums(parts) if sums else None, None
 
 
-def _run_gelu(kernel: Any, tensors: tuple[Tensor, ...], x: Tensor, quick: bool, sums: bool = False) -> Tensor | None:
-    """Returns partial sums (programs, D) of the gradient if `sums`."""
-    width, rows = x.shape[-1], x.numel() // x.shape[-1]
-    block = min(1024, triton.next_power_of_2(width))
-    columns = triton.cdiv(width, block)
-    tile = 2048 // block
-    each = tile * (triton.cdiv(rows, tile * PROGRAMS) if sums else 1)
-    programs = triton.cdiv(rows, each)
-    parts = torch.empty(programs, width, dtype=torch.float32, device=x.device) if sums else None
-    more = {"parts_ptr": x if parts is None else parts, "SUMS": sums} if kernel is _gelu_backward else {}
-    with torch.cuda.device_of(x):
-        kernel[(programs, columns)](
-            *tensors, rows=rows, each=each, WIDTH=width, BLOCK=block, TILE=tile, QUICK=quick, num_warps=4, **more
-        )
-    return parts
+def _sizes(x: Tensor) -> tuple[int, int, int]:
+    """Rows, their width, and the columns of a program."""
+    width = x.shape[-1]
+    return math.prod(x.shape[:-1]), width, min(1024, triton.next_power_of_2(width))
 
 
-@triton.jit(do_not_specialize=["rows", "each"])
+@triton.jit(do_not_specialize=["rows"])
 def _gelu(
-    x_ptr, bias_ptr, y_ptr, rows, each,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, QUICK: tl.constexpr,
-):  # fmt: skip
+    x_ptr, bias_ptr, y_ptr, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, QUICK: tl.constexpr
+):
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = column < WIDTH
+    mask = (row < rows)[:, None] & is_column[None, :]
+    place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
     bias = tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.bfloat16).to(tl.float32)
-    begin = tl.program_id(0) * each
-    end = tl.minimum(begin + each, rows)
-    for first in range(begin, end, TILE):
-        row = first + tl.arange(0, TILE)
-        mask = (row < end)[:, None] & is_column[None, :]
-        place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
-        x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) + bias[None, :]
-        y = x * tl.sigmoid(1.702 * x) if QUICK else 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
-        tl.store(y_ptr + place, y.to(y_ptr.dtype.element_ty), mask=mask)
+    x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) + bias[None, :]
+    y = x * tl.sigmoid(1.702 * x) if QUICK else 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+    tl.store(y_ptr + place, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["rows", "each"])

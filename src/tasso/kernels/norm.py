@@ -10,7 +10,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tasso.kernels.sums import PROGRAMS, column_sums
+from tasso.kernels import launching
+from tasso.kernels.sums import column_sums, shares
 
 WIDEST = 4096  # numbers of a token: a row is normalised at once
 Gradients = tuple[Tensor | None, ...]
@@ -41,8 +42,8 @@ class _AddNorm(torch.autograd.Function):
         normed = torch.empty_like(x, dtype=torch.bfloat16)
         mean, scale = torch.empty(2, rows, dtype=torch.float32, device=x.device)
         block = triton.next_power_of_2(width)
-        tile = max(1, 2048 // block)
-        with torch.cuda.device_of(x):
+        tile, *_ = shares(rows, block)
+        with launching(x):
             _add_norm[(triton.cdiv(rows, tile),)](
                 x, x if update is None else update.contiguous(), weight if bias is None else bias, weight, shift, total,
                 normed, mean, scale, rows, eps,
@@ -63,20 +64,20 @@ class _AddNorm(torch.autograd.Function):
         width, rows = total.shape[-1], total.numel() // total.shape[-1]
         sums = any(ctx.needs_input_grad[index] for index in (2, 3, 4))
         block = triton.next_power_of_2(width)
-        tile = max(1, 2048 // block)
-        each = tile * triton.cdiv(rows, tile * PROGRAMS)  # rows of a program
-        programs = triton.cdiv(rows, each)
+        tile, each, programs = shares(rows, block)
         d_x = torch.empty_like(total)
         rounds = ctx.adds and total.dtype != torch.bfloat16
         d_update = torch.empty_like(total, dtype=torch.bfloat16) if rounds else d_x
         parts = torch.empty(programs if sums else 0, 3, width, dtype=torch.float32, device=total.device)
-        with torch.cuda.device_of(total):
+        with launching(total):
             _add_norm_backward[(programs,)](
                 d_normed.contiguous(), d_normed if d_total is None else d_total.contiguous(), total, mean, scale,
                 weight, d_x, d_update, parts, rows, each,
                 WIDTH=width, BLOCK=block, TILE=tile, ADDS=d_total is not None, ROUNDS=rounds, SUMS=sums, num_warps=2,
             )  # fmt: skip
-        d_weight, d_shift, d_bias = column_sums(parts.view(programs, -1)).view(3, -1) if sums else (None, None, None)
+        d_weight, d_shift, d_bias = (
+            column_sums(parts.view(programs, 3 * width)).view(3, width) if sums else (None, None, None)
+        )
         return d_x, d_update if ctx.adds else None, d_bias if ctx.has_bias else None, d_weight, d_shift, None
 
 

@@ -7,14 +7,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tasso.kernels import launching
+
 PROGRAMS = 528  # that share the rows of a sum: four per multiprocessor of an H200
+
+
+def shares(rows: int, block: int) -> tuple[int, int, int]:
+    """How rows of `block` numbers are shared where they are summed: rows of a tile, rows of a program, programs."""
+    tile = max(1, 2048 // block)
+    each = tile * max(1, triton.cdiv(rows, tile * PROGRAMS))
+    return tile, each, triton.cdiv(rows, each)
 
 
 def column_sums(parts: Tensor) -> Tensor:
     """Sums (C,) of the columns of parts (P, C), float32, always in the same order."""
     rows, columns = parts.shape
     sums = torch.empty(columns, dtype=torch.float32, device=parts.device)
-    with torch.cuda.device_of(parts):
+    with launching(parts):
         _column_sums[(triton.cdiv(columns, 16),)](parts, sums, rows, columns, num_warps=8)
     return sums
 

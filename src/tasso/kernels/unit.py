@@ -7,12 +7,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tasso.kernels import launching
+
 
 def unit(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Rows of x (N, D), float32, divided by their lengths or eps, whichever is larger; and these divisors, (N,)."""
     x = x.contiguous()
     y, lengths = torch.empty_like(x), torch.empty(len(x), dtype=x.dtype, device=x.device)
-    with torch.cuda.device_of(x):
+    with launching(x):
         _unit[(len(x),)](x, y, lengths, eps, WIDTH=x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return y, lengths
 
@@ -20,7 +22,7 @@ def unit(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 def unit_backward(gradient: Tensor, y: Tensor, lengths: Tensor, eps: float) -> Tensor:
     """The gradient of x, (N, D), from that of `unit`."""
     d_x = torch.empty_like(y)
-    with torch.cuda.device_of(y):
+    with launching(y):
         _unit_backward[(len(y),)](
             gradient.contiguous(), y, lengths, d_x, eps, WIDTH=y.shape[1], BLOCK=triton.next_power_of_2(y.shape[1])
         )

@@ -179,6 +179,8 @@ class _Cast(torch.autograd.Function):
 
 
 def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    if not tensors:
+        return []
     copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
     torch._foreach_copy_(copies, list(tensors))  # one launch on a GPU
     return copies
@@ -198,5 +200,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
 
 def is_original(module: nn.Module, *kinds: type[nn.Module]) -> bool:
     """Is it of one of these very classes (parametrised modules are not), with nothing hooked or put in its place?"""
+    return type(module) in kinds and not has_hooks(module) and "forward" not in module.__dict__
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Is anything called before or after the module, forward or backward?"""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return type(module) in kinds and not any(hooks) and "forward" not in module.__dict__
+    return any(hooks)

@@ -16,7 +16,7 @@ from tasso.kernels.attention import attention as attend_packed
 from tasso.kernels.attention import fits_attention
 from tasso.kernels.gelu import gelu
 from tasso.kernels.norm import WIDEST, add_norm
-from tasso.models.blocks import LINEAR_LAYERS, Operations, Stream, is_original
+from tasso.models.blocks import LINEAR_LAYERS, Operations, Stream, has_hooks, is_original
 from tasso.models.unit import unit
 
 
@@ -74,31 +74,37 @@ class Fused(Operations):
         )
 
 
-def rehearse(transformer: Any, length: int, dtype: torch.dtype, causal: bool = False) -> None:
+def rehearse(transformer: Any, length: int, dtype: torch.dtype, causal: bool = False) -> threading.Thread:
     """Compile the kernels of a transformer's blocks meanwhile, in a thread: in a first run that takes seconds.
 
     Args:
         length: tokens of a sample.
         dtype: of the residual stream.
     """
-    block = copy.deepcopy(transformer.resblocks[0]).requires_grad_(True)
-
-    def compute() -> None:
-        device, width = block.attn.out_proj.weight.device, block.attn.embed_dim
-        side: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(side), torch.autocast("cuda", torch.bfloat16):
-            x = torch.ones(2, length, width, dtype=dtype, device=device, requires_grad=True)
-            run = Operations.of(block, F.linear, device)
-            stream = Stream(x)
-            for _ in range(2):  # the first has nothing to add
-                stream = run.block(block, stream, causal=causal)
-            unit(stream.read().float().mean(1)).sum().backward()  # type: ignore[no-untyped-call]
 
     def attempt() -> None:
         with contextlib.suppress(Exception):  # the training itself will show it
-            compute()
+            block = copy.deepcopy(transformer.resblocks[0]).requires_grad_(True)
+            side: torch.cuda.Stream = torch.cuda.Stream(block.attn.out_proj.weight.device)  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(side):
+                use_kernels(block, length, dtype, causal)
 
-    threading.Thread(target=attempt).start()
+    thread = threading.Thread(target=attempt)
+    if not any(map(has_hooks, transformer.resblocks[0].modules())):  # they may count their calls
+        thread.start()
+    return thread
+
+
+def use_kernels(block: Any, length: int, dtype: torch.dtype, causal: bool) -> None:
+    """A forward and a backward pass with the kernels that a transformer of such blocks needs."""
+    weight = block.attn.out_proj.weight
+    with torch.autocast(weight.device.type, torch.bfloat16):
+        x = torch.ones(2, length, len(weight), dtype=dtype, device=weight.device, requires_grad=True)
+        run = Operations.of(block, F.linear, weight.device)
+        stream = Stream(x)
+        for _ in range(2):  # the first has nothing to add
+            stream = run.block(block, stream, causal=causal)
+        unit(stream.read().float().mean(1)).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def _is_gelu(module: nn.Module) -> bool:

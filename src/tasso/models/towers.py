@@ -8,7 +8,8 @@
 Results agree with open_clip's up to rounding. Towers of other architectures are run by open_clip, and so are those with
 a module that these passes would not call (attention, blocks, the tower itself) and that is not as open_clip made it:
 wrapped, replaced, or with hooks. Modules that are called (MLPs, normalisation) may be anything that treats each token
-by itself; in the last block of an image tower they see the class token only.
+by itself; in the last block of an image tower they see the class token only, and the last norm of a text tower sees
+the end of each text only.
 """
 
 from __future__ import annotations

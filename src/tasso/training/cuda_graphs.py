@@ -9,6 +9,7 @@ few numbers.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from tasso.errors import RunError
 Inputs = Mapping[str, Mapping[str, Tensor]]  # by where they come from and by name, on the host or on the device
 Terms = dict[str, Tensor]
 Kind = frozenset[str]  # names of the groups that rest in a step
+SMALL_SHARE = 32  # of a GPU's memory
 WARM_UP = 1  # eager steps before the capture: libraries allocate workspaces, the optimiser its state
 
 
@@ -67,24 +69,32 @@ class CapturedStep:
         static = own_copy(inputs, self.device)
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
-        if torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
-            torch.cuda.empty_cache()  # a graph cannot use memory that is kept for other tensors
-        self.stream.wait_stream(torch.cuda.current_stream())
+        free, total = torch.cuda.mem_get_info(self.device)
+        # A graph cannot use memory that is kept for other tensors. `torch.cuda.graph` always gives it back, which takes
+        # a third of a second per task; where it is little, others on this GPU can do without it.
+        if torch.cuda.memory_reserved(self.device) > min(free, total // SMALL_SHARE):
+            torch.cuda.empty_cache()
+        collects = gc.isenabled()
+        gc.disable()  # what it would free may belong to other graphs
         try:
-            # As `torch.cuda.graph`, which frees all kept memory and searches all objects for cycles: a third of a
-            # second per task. Only this thread is captured: others go on reading images meanwhile.
+            # Only this thread is captured: others go on reading images meanwhile.
             with torch.cuda.stream(self.stream):
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     terms = self.step(static, kind)
                 finally:
                     graph.capture_end()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             # After this the device's streams and random state are undefined, so the run cannot continue.
             raise RunError(
                 f"the training step cannot be captured as a CUDA graph, because it waits for the device or computes on "
                 f"another one ({str(error).splitlines()[0]}). --no-cuda-graphs runs it step by step"
             ) from None
+        finally:
+            if collects:
+                gc.enable()
         return Capture(graph, static, terms)
 
     def close(self) -> None:

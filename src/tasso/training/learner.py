@@ -190,9 +190,11 @@ class Learner:
         method.begin_run(self._run_info())
 
     def _pays_to_compile(self) -> bool:
-        trains = self.method.towers != "none"  # else modules of the method, which kernels do nothing for, take the time
-        if self.device.type != "cuda" or (trains and has_kernels(self.device) and is_plain_vit(self.clip.visual)):
-            return False  # with kernels of its own, a step is as fast, and there is nothing to wait for
+        # With kernels, a step is as fast, and there is nothing to wait for. They do nothing for a method's own modules.
+        low, trains = self.clip.precision == torch.bfloat16, self.method.towers != "none"
+        with_kernels = low and trains and has_kernels(self.device) and is_plain_vit(self.clip.visual)
+        if self.device.type != "cuda" or with_kernels:
+            return False
         is_large = self.clip.count_parameters()["image_tower"] >= COMPILE_PARAMETERS
         return is_large and self._steps_before(len(self.sequence.tasks)) >= COMPILE_STEPS
 
