@@ -136,8 +136,7 @@ class Learner:
         self.device = choose_device(config.device)
         if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)  # streams and CUDA graphs are created on the current device
-        if config.precision != "float32":
-            import_meanwhile(self.device)
+        import_meanwhile(self.device)
         needs_reference = any(request.name == "reference" for request in method.image_requests())
         self.sequence = sequence or load_sequence(config, with_reference=needs_reference)
         recorded = [extends] if extends else []
