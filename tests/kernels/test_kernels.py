@@ -15,12 +15,14 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytest.importorskip("triton")
 
 from tasso.data.images.transforms import FILTER_WIDTH, resize_weights  # noqa: E402
-from tasso.kernels import crops  # noqa: E402
+from tasso.kernels import crops, without_kernels  # noqa: E402
 from tasso.kernels.attention import attention, fits_attention  # noqa: E402
 from tasso.kernels.gelu import gelu  # noqa: E402
 from tasso.kernels.norm import add_norm  # noqa: E402
+from tasso.kernels.rounding import rounded  # noqa: E402
 from tasso.kernels.sums import column_sums  # noqa: E402
 from tasso.kernels.unit import unit, unit_backward  # noqa: E402
+from tasso.models import fp8  # noqa: E402
 
 BFLOAT16 = torch.bfloat16
 # The interpreter multiplies bfloat16 as if it were integers.
@@ -175,6 +177,25 @@ def test_unit(eps: float) -> None:
     y, lengths = unit(x, eps)
     assert apart(y, expected) < 1e-6
     assert apart(unit_backward(gradient, y, lengths, eps), exact.grad) < 1e-5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, torch.float32], ids=str)
+@pytest.mark.parametrize("width", [16, 48, 1536])
+def test_rounded_rows(width: int, dtype: torch.dtype) -> None:
+    """Rows of very different size, of zeros, with gaps between them, and transposed."""
+    rows = drawn(7, width, dtype=dtype) * torch.logspace(-8, 8, 7, dtype=dtype, device=DEVICE)[:, None]
+    rows[3] = 0
+    kind = fp8.FP8 if DEVICE == "cuda" else torch.float16  # the interpreter rounds to fp8 wrongly
+    for x in (rows, rows.repeat(2, 1)[::2], rows.mT.contiguous().mT):
+        values, scales = rounded(x, kind, fp8.TINY)
+        assert values.is_contiguous()
+        assert values.float().abs().amax(1).tolist() == [torch.finfo(kind).max if row.any() else 0.0 for row in x]
+        torch.testing.assert_close(values.float(), x / scales, rtol=torch.finfo(kind).eps, atol=2**-10)
+        if DEVICE == "cuda":
+            with without_kernels():
+                expected, expected_scales = fp8.rounded(x)
+            torch.testing.assert_close(scales, expected_scales)
+            assert (values.float() != expected.float()).float().mean() < 0.01, "halfway between two numbers"
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (513, 48), (1100, 33)], ids=str)

@@ -16,14 +16,14 @@ from tasso import kernels
 from tasso.kernels import SWITCH, has_kernels, without_kernels
 from tasso.methods import METHODS
 from tasso.models import blocks, towers
-from tasso.models.blocks import Operations, Stream
+from tasso.models.blocks import Operations, Residual
 from tasso.models.clip import Clip
 from tasso.training import learner as learner_module
 
 pytest.importorskip("triton")
 
-from tasso.kernels import sums
-from tasso.models import fused
+from tasso.kernels import rounding, sums
+from tasso.models import fp8, fused
 
 CUDA = torch.device("cuda")
 
@@ -48,6 +48,26 @@ def test_they_can_be_switched_off() -> None:
     assert has_kernels(CUDA)
     code = f"import os; os.environ['{SWITCH}'] = '0'; from tasso import kernels; assert kernels._off"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rows_are_rounded_to_fp8_by_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless they are too wide for it, or compiled code does it."""
+    calls: list[int] = []
+
+    def by_kernel(rows: Tensor, dtype: torch.dtype, tiny: float) -> tuple[Tensor, Tensor]:
+        calls.append(rows.shape[1])
+        return rows.to(dtype), torch.ones(len(rows), 1)
+
+    monkeypatch.setattr(rounding, "rounded", by_kernel)
+    fp8.rounded(torch.ones(2, 16))
+    assert not calls, "a CPU"
+    monkeypatch.setattr(fp8, "has_kernels", lambda device: True)
+    for width in (16, rounding.WIDEST, rounding.WIDEST + 1):
+        fp8.rounded(torch.ones(2, width))
+    with monkeypatch.context() as compiling:
+        compiling.setattr(torch.compiler, "is_compiling", lambda: True)
+        fp8.rounded(torch.ones(2, 16))
+    assert calls == [16, rounding.WIDEST]
 
 
 def test_old_gpus_and_machines_without_triton_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,12 +111,19 @@ def test_kernels_of_the_towers_that_train_are_prepared(
     assert not prepared
     towers.prepare(model, trained, torch.bfloat16)
     of = {
-        "image": (model.visual.transformer, len(model.visual.positional_embedding), torch.bfloat16, False),
-        "text": (model.transformer, len(model.positional_embedding), torch.float32, True),
+        "image": (model.visual.transformer, [len(model.visual.positional_embedding)], torch.bfloat16, False),
+        "text": (model.transformer, towers.PROMPT_LENGTHS, torch.float32, True),
     }
     assert prepared == [of[name] for name in expected]
 
 
+@pytest.fixture
+def streams_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+
+
+@pytest.mark.usefixtures("streams_of_a_cpu")
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_rehearsal_uses_the_kernels_of_a_tower_and_nothing_of_the_model(
     tiny_clip: Clip, causal: bool, monkeypatch: pytest.MonkeyPatch
@@ -104,9 +131,9 @@ def test_a_rehearsal_uses_the_kernels_of_a_tower_and_nothing_of_the_model(
     used: list[str] = []
 
     class Counted(fused.Fused):
-        def read_normed(self, stream: Stream, norm: nn.Module) -> tuple[Stream, Tensor]:
-            used.append("first norm" if stream.update is None else "norm of a sum")
-            return Operations.read_normed(self, stream, norm)
+        def read_normed(self, residual: Residual, norm: nn.Module) -> tuple[Residual, Tensor]:
+            used.append("first norm" if residual.update is None else "norm of a sum")
+            return Operations.read_normed(self, residual, norm)
 
         def attention(self, *args: Any) -> tuple[Tensor, Tensor | None]:
             used.append("attention")
@@ -118,21 +145,32 @@ def test_a_rehearsal_uses_the_kernels_of_a_tower_and_nothing_of_the_model(
 
     monkeypatch.setattr(blocks, "has_kernels", lambda device: True)
     monkeypatch.setattr(fused, "Fused", Counted)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     before, transformer = tiny_clip.weights_checksum(), tiny_clip.model.visual.transformer
-    fused.rehearse(transformer, 5, torch.bfloat16, causal).join()
+    rehearsal = fused.rehearse(transformer, [5, 9], torch.bfloat16, causal)
+    assert rehearsal is not None
+    rehearsal.join()
+    assert len(used) == 2 * 2 * 4, "two lengths, two blocks"
     assert set(used) == {"first norm", "norm of a sum", "attention", "gelu"}
     assert tiny_clip.weights_checksum() == before
     assert all(p.grad is None for p in tiny_clip.model.parameters())
 
 
-def test_a_rehearsal_that_fails_or_would_call_hooks_is_left_out(tiny_clip: Clip) -> None:
-    transformer = tiny_clip.model.visual.transformer
-    fused.rehearse(transformer, 5, torch.bfloat16).join()  # fails: there is no GPU
-    calls: list[nn.Module] = []
+def test_a_rehearsal_that_fails_says_nothing(tiny_clip: Clip, capfd: pytest.CaptureFixture[str]) -> None:
+    rehearsal = fused.rehearse(tiny_clip.model.visual.transformer, [5], torch.bfloat16)  # there is no GPU
+    assert rehearsal is not None
+    rehearsal.join()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("streams_of_a_cpu")
+def test_hooks_are_not_called_by_a_rehearsal(tiny_clip: Clip) -> None:
+    """Neither those that are there, nor those that are added while it runs."""
+    transformer, calls = tiny_clip.model.visual.transformer, []
+    rehearsal = fused.rehearse(transformer, [5] * 20, torch.bfloat16)
     transformer.resblocks[0].mlp.register_forward_hook(lambda module, *_: calls.append(module))
-    assert not fused.rehearse(transformer, 5, torch.bfloat16).is_alive()
+    assert rehearsal is not None
+    rehearsal.join()
+    assert fused.rehearse(transformer, [5], torch.bfloat16) is None
     assert not calls
 
 

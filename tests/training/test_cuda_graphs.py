@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -10,9 +12,10 @@ from torch import Tensor
 
 from method_runs import learn_first_task, learner_for, options_for
 from replayed_step import ReplayedStep, use_tensor_rates
+from tasso.errors import ConfigError, RunError
 from tasso.methods import METHODS, Batch
 from tasso.methods.finetune import FineTune
-from tasso.training.cuda_graphs import WARM_UP
+from tasso.training.cuda_graphs import WARM_UP, CapturedStep
 
 STEPS = 8
 CAPTURED = sorted(name for name, cls in METHODS.items() if cls.cuda_graphs)
@@ -132,3 +135,70 @@ def test_a_new_method_is_not_captured(quick: dict[str, Any], monkeypatch: pytest
 class ReplayedSilently:
     def close(self) -> None:
         pass
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a capture asks of a GPU. The graph cannot be ended once something has failed, as on a real one."""
+    state: dict[str, Any] = {"cached": 0, "free": 0, "emptied": 0, "failed": False}
+
+    class Graph:
+        def capture_begin(self, capture_error_mode: str) -> None:
+            assert not state["failed"]
+
+        def capture_end(self) -> None:
+            if state["failed"]:
+                raise RuntimeError("capture was invalidated")
+
+        def replay(self) -> None:
+            pass
+
+    def empty() -> None:
+        state["emptied"] += 1
+
+    for name, value in {
+        "Stream": object,
+        "stream": lambda stream: contextlib.nullcontext(),
+        "CUDAGraph": Graph,
+        "synchronize": lambda device: None,
+        "mem_get_info": lambda device: (state["free"], 32 * 100),
+        "memory_reserved": lambda device: 1000 + state["cached"],
+        "memory_allocated": lambda device: 1000,
+        "empty_cache": empty,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("error", "seen", "words"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError, "CUDA out of memory"),
+        (RuntimeError("a value was read back\nmore"), RunError, r"captured.*\(a value was read back\)"),
+        (ConfigError("method: this task has no images"), ConfigError, "^method: this task"),
+    ],
+)
+def test_what_fails_in_a_capture_is_told(
+    fake_gpu: dict[str, Any], error: Exception, seen: type[Exception], words: str
+) -> None:
+    def step(inputs: object, kind: object) -> dict[str, Tensor]:
+        fake_gpu["failed"] = True
+        raise error
+
+    captured = CapturedStep(step, torch.device("cpu"))
+    captured.calls[frozenset()] = WARM_UP
+    with pytest.raises(seen, match=words):
+        captured({}, frozenset())
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("cached", "free", "emptied"), [(0, 0, 0), (90, 95, 0), (90, 80, 1), (101, 3000, 1)])
+def test_the_cache_is_emptied_where_a_graph_may_need_it(
+    fake_gpu: dict[str, Any], cached: int, free: int, emptied: int
+) -> None:
+    """That takes long. Of 3,200 bytes, 100 may stay in the cache."""
+    fake_gpu |= {"cached": cached, "free": free}
+    captured = CapturedStep(lambda inputs, kind: {"ce": torch.ones(())}, torch.device("cpu"))
+    captured.calls[frozenset()] = WARM_UP
+    assert float(captured({}, frozenset())["ce"]) == 1
+    assert fake_gpu["emptied"] == emptied

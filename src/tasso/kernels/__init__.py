@@ -45,6 +45,8 @@ def _can_run(device: torch.device) -> bool:
         from tasso.kernels.sums import column_sums
 
         column_sums(torch.ones(1, 1, device=device))
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[-1]
         log.warning("Triton cannot run here (%s); PyTorch's operations do without it, but take longer", reason)
@@ -78,6 +80,8 @@ def import_meanwhile(device: torch.device) -> None:
 
 
 def _import(device: torch.device) -> None:
-    if has_kernels(device):
+    with contextlib.suppress(Exception):  # the main thread will meet and tell it
+        if not has_kernels(device):
+            return
         for module in pkgutil.iter_modules(__path__):
             import_module(f"{__name__}.{module.name}")

@@ -40,7 +40,8 @@ class _AddNorm(torch.autograd.Function):
         x = x.contiguous()
         total = x if update is None else torch.empty_like(x)
         normed = torch.empty_like(x, dtype=torch.bfloat16)
-        mean, scale = torch.empty(2, rows, dtype=torch.float32, device=x.device)
+        # Two tensors, not parts of one: both are aligned then, and the kernel is compiled once.
+        mean, scale = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
         block = triton.next_power_of_2(width)
         tile, *_ = shares(rows, block)
         with launching(x):

@@ -24,7 +24,7 @@ LINEAR_LAYERS = (nn.Linear, NonDynamicallyQuantizableLinear)
 
 
 @dataclass(frozen=True)
-class Stream:
+class Residual:
     """Residual stream of a transformer: tokens (B, L, width), and what is added to them when they are read next."""
 
     tokens: Tensor
@@ -68,63 +68,63 @@ class Operations:
     def blocks(self, transformer: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
         """All blocks on tokens (B, L, width); with `queries`, the last computes only the first so many."""
         checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
-        stream = Stream(x)
+        residual = Residual(x)
         for block in transformer.resblocks:
             wanted = queries if block is transformer.resblocks[-1] else None
             if checkpoints:  # keeps the input only; the block runs once more in the backward pass
-                tokens = checkpoint(self.whole_block, block, stream.tokens, wanted, causal, use_reentrant=False)
-                stream = Stream(tokens)
+                tokens = checkpoint(self.whole_block, block, residual.tokens, wanted, causal, use_reentrant=False)
+                residual = Residual(tokens)
             else:
-                stream = self.block(block, stream, wanted, causal)
-        return stream.read()
+                residual = self.block(block, residual, wanted, causal)
+        return residual.read()
 
     def whole_block(self, block: Any, x: Tensor, queries: int | None, causal: bool) -> Tensor:
         """One block on tokens (B, L, width), its output added up."""
-        return self.block(block, Stream(x), queries, causal).read()
+        return self.block(block, Residual(x), queries, causal).read()
 
-    def block(self, block: Any, stream: Stream, queries: int | None = None, causal: bool = False) -> Stream:
+    def block(self, block: Any, residual: Residual, queries: int | None = None, causal: bool = False) -> Residual:
         """One residual attention block."""
-        stream, normed = self.read_normed(stream, block.ln_1)
+        residual, normed = self.read_normed(residual, block.ln_1)
         update = self.attention(block.attn, normed, queries, causal)
         if queries is not None:
-            stream = Stream(stream.tokens[:, :queries])
-        stream = self.add(stream, block.ls_1, *update)
-        stream, normed = self.read_normed(stream, block.ln_2)
-        return self.add(stream, block.ls_2, *self.mlp(block.mlp, normed))
+            residual = Residual(residual.tokens[:, :queries])
+        residual = self.add(residual, block.ls_1, *update)
+        residual, normed = self.read_normed(residual, block.ln_2)
+        return self.add(residual, block.ls_2, *self.mlp(block.mlp, normed))
 
     def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         """Normalised tokens, in the dtype of x."""
         y: Tensor = norm(x)
         return y
 
-    def read_normed(self, stream: Stream, norm: nn.Module) -> tuple[Stream, Tensor]:
-        """The stream with its update added, and its normalised tokens."""
-        x = stream.read()
-        return Stream(x), norm(x)
+    def read_normed(self, residual: Residual, norm: nn.Module) -> tuple[Residual, Tensor]:
+        """The residual with its update added, and its normalised tokens."""
+        x = residual.read()
+        return Residual(x), norm(x)
 
-    def add(self, stream: Stream, scale: nn.Module, update: Tensor, bias: Tensor | None) -> Stream:
-        """The stream with an update, which a module scales."""
+    def add(self, residual: Residual, scale: nn.Module, update: Tensor, bias: Tensor | None) -> Residual:
+        """The residual with an update, which a module scales."""
         if is_original(scale, nn.Identity):
-            return replace(stream, update=update, bias=bias)
-        return replace(stream, update=scale(update if bias is None else update + bias.to(update.dtype)))
+            return replace(residual, update=update, bias=bias)
+        return replace(residual, update=scale(update if bias is None else update + bias.to(update.dtype)))
 
     def attention(
         self, attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Self-attention of tokens (B, L, width): (B, queries or L, width), and a bias that is still to be added."""
         batch, length, width = x.shape
-        heads, weight, bias = attention.num_heads, attention.in_proj_weight, attention.in_proj_bias
+        of_heads = (attention.num_heads, width // attention.num_heads)
+        weight, bias = attention.in_proj_weight, attention.in_proj_bias
         assert weight is not None
         assert bias is not None
         w, b = self.cast(weight), self.cast(bias)
         if queries is None:
-            q, k, v = self.raw_linear(x, w, b).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+            q, k, v = self.raw_linear(x, w, b).view(batch, length, 3, *of_heads).permute(2, 0, 3, 1, 4)
         else:
-            q = self.raw_linear(x[:, :queries], w[:width], b[:width]).view(batch, queries, heads, -1)
-            q = q.transpose(1, 2)
-            k, v = self.raw_linear(x, w[width:], b[width:]).view(batch, length, 2, heads, -1).permute(2, 0, 3, 1, 4)
+            q = self.raw_linear(x[:, :queries], w[:width], b[:width]).view(batch, queries, *of_heads).transpose(1, 2)
+            k, v = self.raw_linear(x, w[width:], b[width:]).view(batch, length, 2, *of_heads).permute(2, 0, 3, 1, 4)
         y = attend(q, k, v, causal)
-        return self.projected(attention.out_proj, y.transpose(1, 2).reshape(batch, -1, width))
+        return self.projected(attention.out_proj, y.transpose(1, 2).flatten(2))
 
     def projected(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """The output of the last layer of attention or of an MLP, and a bias that is still to be added."""
@@ -158,10 +158,11 @@ def cast_at_once(transformer: Any, dtype: torch.dtype) -> Cast:
     """
     layers = [module for module in transformer.modules() if isinstance(module, (nn.Linear, nn.MultiheadAttention))]
     weights = [p for layer in layers for p in layer.parameters(recurse=False) if p.dtype == torch.float32]
-    if not weights:  # those of a teacher have been cast
-        return lambda weight: weight
-    cast: dict[Tensor, Tensor] = dict(zip(weights, _Cast.apply(dtype, *weights), strict=True))
-    return lambda weight: cast.get(weight, weight)
+    trained, frozen = ([p for p in weights if p.requires_grad == wanted] for wanted in (True, False))
+    cast: dict[Tensor, Tensor] = dict(zip(frozen, _cast(frozen, dtype), strict=True))
+    if trained:
+        cast |= zip(trained, _Cast.apply(dtype, *trained), strict=True)
+    return lambda weight: cast.get(weight, weight)  # weights of a teacher have been cast before
 
 
 class _Cast(torch.autograd.Function):

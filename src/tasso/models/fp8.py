@@ -1,7 +1,7 @@
 """Linear layers whose products are of 8-bit floats (e4m3), for GPUs of compute capability 8.9 and newer.
 
-Each row of both factors has a scale of its own. Rounding a row is then one pass over it, which the compiler fuses with
-what computes the row. The output y = x Wᵀ and the gradient of x are such products. The gradient of W is a sum over
+Each row of both factors has a scale of its own. Rounding a row is then one pass over it: of a kernel, or of code that
+the compiler makes. The output y = x Wᵀ and the gradient of x are such products. The gradient of W is a sum over
 tokens: for it, both factors would have to be rounded and transposed once more, which takes longer than it saves, so it
 is a product in bfloat16. Weights stay as they are, and what is kept for the backward pass is in bfloat16.
 """
@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from tasso.kernels import has_kernels
 
 FP8 = torch.float8_e4m3fn
 LARGEST = torch.finfo(FP8).max
@@ -66,5 +68,10 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows (M, K) in fp8, contiguous, each divided by its scale; and the scales, (M, 1)."""
+    if not torch.compiler.is_compiling() and has_kernels(rows.device):
+        from tasso.kernels import rounding
+
+        if rows.shape[1] <= rounding.WIDEST:
+            return rounding.rounded(rows, FP8, TINY)
     scales = rows.abs().amax(1, keepdim=True).float().clamp(min=TINY) / LARGEST
     return (rows / scales).to(FP8).contiguous(), scales

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+from collections.abc import Sequence
 from typing import Any, TypeGuard, cast
 
 import torch
@@ -16,7 +17,7 @@ from tasso.kernels.attention import attention as attend_packed
 from tasso.kernels.attention import fits_attention
 from tasso.kernels.gelu import gelu
 from tasso.kernels.norm import WIDEST, add_norm
-from tasso.models.blocks import LINEAR_LAYERS, Operations, Stream, has_hooks, is_original
+from tasso.models.blocks import LINEAR_LAYERS, Operations, Residual, has_hooks, is_original
 from tasso.models.unit import unit
 
 
@@ -26,16 +27,16 @@ class Fused(Operations):
     def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         if x.dtype != torch.bfloat16 or not self._is_norm(norm):
             return super().norm(norm, x)
-        return self.read_normed(Stream(x), norm)[1]
+        return self.read_normed(Residual(x), norm)[1]
 
-    def read_normed(self, stream: Stream, norm: nn.Module) -> tuple[Stream, Tensor]:
+    def read_normed(self, residual: Residual, norm: nn.Module) -> tuple[Residual, Tensor]:
         if not self._is_norm(norm):
-            return super().read_normed(stream, norm)
-        x, update, bias = stream.tokens, stream.update, stream.bias
+            return super().read_normed(residual, norm)
+        x, update, bias = residual.tokens, residual.update, residual.bias
         if update is not None and update.dtype != torch.bfloat16:  # of a module that is not open_clip's
-            x, update, bias = stream.read(), None, None
+            x, update, bias = residual.read(), None, None
         total, normed = add_norm(x, update, bias, norm.weight, norm.bias, norm.eps)
-        return Stream(total), normed
+        return Residual(total), normed
 
     def attention(
         self, attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
@@ -74,24 +75,30 @@ class Fused(Operations):
         )
 
 
-def rehearse(transformer: Any, length: int, dtype: torch.dtype, causal: bool = False) -> threading.Thread:
+def rehearse(
+    transformer: Any, lengths: Sequence[int], dtype: torch.dtype, causal: bool = False
+) -> threading.Thread | None:
     """Compile the kernels of a transformer's blocks meanwhile, in a thread: in a first run that takes seconds.
 
     Args:
-        length: tokens of a sample.
+        lengths: tokens per sample; kernels of attention depend on the next power of two.
         dtype: of the residual stream.
     """
+    if any(map(has_hooks, transformer.resblocks[0].modules())):  # they may count their calls
+        return None
+    block = copy.deepcopy(transformer.resblocks[0]).requires_grad_(True)
 
     def attempt() -> None:
-        with contextlib.suppress(Exception):  # the training itself will show it
-            block = copy.deepcopy(transformer.resblocks[0]).requires_grad_(True)
-            side: torch.cuda.Stream = torch.cuda.Stream(block.attn.out_proj.weight.device)  # type: ignore[no-untyped-call]
+        weight = block.attn.out_proj.weight
+        # What fails here will fail in training, too.
+        with contextlib.suppress(Exception), torch.cuda.device_of(weight):  # type: ignore[no-untyped-call]
+            side: torch.cuda.Stream = torch.cuda.Stream(weight.device)  # type: ignore[no-untyped-call]
             with torch.cuda.stream(side):
-                use_kernels(block, length, dtype, causal)
+                for length in lengths:
+                    use_kernels(block, length, dtype, causal)
 
     thread = threading.Thread(target=attempt)
-    if not any(map(has_hooks, transformer.resblocks[0].modules())):  # they may count their calls
-        thread.start()
+    thread.start()
     return thread
 
 
@@ -101,10 +108,10 @@ def use_kernels(block: Any, length: int, dtype: torch.dtype, causal: bool) -> No
     with torch.autocast(weight.device.type, torch.bfloat16):
         x = torch.ones(2, length, len(weight), dtype=dtype, device=weight.device, requires_grad=True)
         run = Operations.of(block, F.linear, weight.device)
-        stream = Stream(x)
+        residual = Residual(x)
         for _ in range(2):  # the first has nothing to add
-            stream = run.block(block, stream, causal=causal)
-        unit(stream.read().float().mean(1)).sum().backward()  # type: ignore[no-untyped-call]
+            residual = run.block(block, residual, causal=causal)
+        unit(residual.read().float().mean(1)).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def _is_gelu(module: nn.Module) -> bool:

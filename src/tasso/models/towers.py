@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from tasso.kernels import has_kernels
 from tasso.models.blocks import Linear, Operations, in_autocast, is_original
 
+PROMPT_LENGTHS = (16, 32, 64)  # tokens of texts, about: of short names, long ones, and descriptions
+
 
 def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tensor:
     """Embeddings (B, D), not normalised, of normalised pixels (B, 3, H, W); `linear` multiplies within blocks."""
@@ -87,9 +89,9 @@ def prepare(model: Any, towers: str, precision: torch.dtype) -> None:
     from tasso.models.fused import rehearse
 
     if towers in ("visual", "both") and is_plain_vit(model.visual):
-        rehearse(model.visual.transformer, len(model.visual.positional_embedding), torch.bfloat16)
+        rehearse(model.visual.transformer, [len(model.visual.positional_embedding)], torch.bfloat16)
     if towers in ("text", "both") and _is_plain_text_tower(model):
-        rehearse(model.transformer, len(model.positional_embedding), torch.float32, causal=True)
+        rehearse(model.transformer, PROMPT_LENGTHS, torch.float32, causal=True)
 
 
 def is_plain_vit(tower: Any) -> bool:

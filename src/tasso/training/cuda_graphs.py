@@ -9,6 +9,7 @@ few numbers.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,10 +70,11 @@ class CapturedStep:
         static = own_copy(inputs, self.device)
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
+        # A graph cannot use memory that is cached for other tensors. `torch.cuda.graph` always gives it back, which
+        # takes a third of a second per task; it is not needed where little is cached and as much is free.
         free, total = torch.cuda.mem_get_info(self.device)
-        # A graph cannot use memory that is kept for other tensors. `torch.cuda.graph` always gives it back, which takes
-        # a third of a second per task; where it is little, others on this GPU can do without it.
-        if torch.cuda.memory_reserved(self.device) > min(free, total // SMALL_SHARE):
+        cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        if cached > min(free, total // SMALL_SHARE):
             torch.cuda.empty_cache()
         collects = gc.isenabled()
         gc.disable()  # what it would free may belong to other graphs
@@ -82,8 +84,11 @@ class CapturedStep:
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     terms = self.step(static, kind)
-                finally:
-                    graph.capture_end()
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):  # the capture fails for the same reason
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:

@@ -189,7 +189,8 @@ class Learner:
         method.begin_run(self._run_info())
 
     def _pays_to_compile(self) -> bool:
-        # With kernels, a step is as fast, and there is nothing to wait for. They do nothing for a method's own modules.
+        # With kernels, a step is as fast (ViT-B/16), and there is nothing to wait for. They do nothing for a method's
+        # own modules.
         low, trains = self.clip.precision == torch.bfloat16, self.method.towers != "none"
         with_kernels = low and trains and has_kernels(self.device) and is_plain_vit(self.clip.visual)
         if self.device.type != "cuda" or with_kernels:
