@@ -57,6 +57,7 @@ def gradients(value: Tensor, created: Any) -> dict[str, Tensor]:
         vision(ls_init_value=0.5),
         vision(layers=1),
         # Other architectures are run by open_clip.
+        vision(layers=0),
         vision(pool_type="avg"),
         vision(attentional_pool=True, attn_pooler_queries=4),
         vision(output_tokens=True),
@@ -71,6 +72,18 @@ def test_images(changes: dict[str, Any]) -> None:
     expected = gradients(theirs, created)
     for name, gradient in gradients(ours, created).items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-11, msg=name)
+
+
+def test_no_images() -> None:
+    assert embed_images(model().visual, PIXELS[:0]).shape == (0, 24)
+
+
+def test_the_norm_after_the_blocks_sees_one_row_per_image() -> None:
+    created = model()
+    shapes: list[tuple[int, ...]] = []
+    created.visual.ln_post.register_forward_pre_hook(lambda module, inputs: shapes.append(tuple(inputs[0].shape)))
+    embed_images(created.visual, PIXELS)
+    assert shapes == [(3, 32)]
 
 
 def test_the_last_block_computes_one_token_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,12 @@ class Residual:
         # Rounded once, as by the kernel: a student whose blocks are checkpointed has the bits of its teacher.
         return (self.tokens.float() + (self.update.float() + self.bias.bfloat16())).to(self.tokens.dtype)
 
+    def rows(self) -> Residual:
+        """The same as rows (B · L, width)."""
+        return replace(
+            self, tokens=self.tokens.flatten(0, 1), update=None if self.update is None else self.update.flatten(0, 1)
+        )
+
 
 class Operations:
     """How the blocks of one transformer are computed in one forward pass."""
@@ -65,7 +71,7 @@ class Operations:
 
         return Fused(linear, cast)
 
-    def blocks(self, transformer: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Tensor:
+    def blocks(self, transformer: Any, x: Tensor, queries: int | None = None, causal: bool = False) -> Residual:
         """All blocks on tokens (B, L, width); with `queries`, the last computes only the first so many."""
         checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
         residual = Residual(x)
@@ -76,7 +82,7 @@ class Operations:
                 residual = Residual(tokens)
             else:
                 residual = self.block(block, residual, wanted, causal)
-        return residual.read()
+        return residual
 
     def whole_block(self, block: Any, x: Tensor, queries: int | None, causal: bool) -> Tensor:
         """One block on tokens (B, L, width), its output added up."""
@@ -121,8 +127,9 @@ class Operations:
         if queries is None:
             q, k, v = self.raw_linear(x, w, b).view(batch, length, 3, *of_heads).permute(2, 0, 3, 1, 4)
         else:
-            q = self.raw_linear(x[:, :queries], w[:width], b[:width]).view(batch, queries, *of_heads).transpose(1, 2)
-            k, v = self.raw_linear(x, w[width:], b[width:]).view(batch, length, 2, *of_heads).permute(2, 0, 3, 1, 4)
+            (w_q, w_kv), (b_q, b_kv) = (torch.split(packed, [width, 2 * width]) for packed in (w, b))
+            q = self.raw_linear(x[:, :queries], w_q, b_q).view(batch, queries, *of_heads).transpose(1, 2)
+            k, v = self.raw_linear(x, w_kv, b_kv).view(batch, length, 2, *of_heads).permute(2, 0, 3, 1, 4)
         y = attend(q, k, v, causal)
         return self.projected(attention.out_proj, y.transpose(1, 2).flatten(2))
 

@@ -36,8 +36,9 @@ def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tenso
         return pooled
     x = _patch_tokens(tower, pixels)
     run = Operations.of(tower.transformer, linear, x.device)
-    x = run.blocks(tower.transformer, run.norm(tower.ln_pre, x), queries=1)
-    embedding: Tensor = tower.ln_post(x[:, 0]) @ tower.proj
+    residual = run.blocks(tower.transformer, run.norm(tower.ln_pre, x), queries=1)
+    _, token = run.read_normed(residual.rows(), tower.ln_post)
+    embedding: Tensor = token @ tower.proj
     return embedding
 
 
@@ -48,7 +49,7 @@ def embed_tokens(model: Any, tokens: Tensor, linear: Linear = F.linear) -> Tenso
         return features
     length = tokens.shape[1]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
-    x = Operations.of(model.transformer, linear, x.device).blocks(model.transformer, x, causal=True)
+    x = Operations.of(model.transformer, linear, x.device).blocks(model.transformer, x, causal=True).read()
     x = text_global_pool(x, tokens, model.text_pool_type, getattr(model, "text_eos_id", None))
     embedding: Tensor = model.ln_final(x) @ model.text_projection
     return embedding
@@ -77,8 +78,8 @@ def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:
     places = patches[:, 1:].view(batch, rows, columns, channels, p, q)
     places.copy_(pixels.view(batch, channels, rows, p, columns, q).permute(0, 2, 4, 1, 3, 5))
     x = F.linear(patches, tower.conv1.weight.flatten(1))
-    positions = tower.positional_embedding.to(x.dtype)
-    return x + torch.cat([tower.class_embedding.to(x.dtype) + positions[:1], positions[1:]])
+    first, others = tower.positional_embedding.split([1, rows * columns])
+    return x + torch.cat([tower.class_embedding + first, others]).to(x.dtype)
 
 
 def prepare(model: Any, towers: str, precision: torch.dtype) -> None:
@@ -134,6 +135,7 @@ def _is_plain_text_tower(model: Any) -> bool:
 def _has_plain_blocks(transformer: Any) -> bool:
     return bool(
         is_original(transformer, Transformer)
+        and len(transformer.resblocks) > 0
         and all(is_original(b, ResidualAttentionBlock) and _is_plain_attention(b.attn) for b in transformer.resblocks)
     )
 

@@ -209,11 +209,14 @@ class Training:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         totals: dict[str, Tensor] = {}
-        for chunk in range(self.config.accumulate):
-            terms = self.method.loss(batch.chunk(chunk, self.config.accumulate))
-            (torch.stack(list(terms.values())).sum() / self.config.accumulate).backward()  # type: ignore[no-untyped-call]
+        chunks = self.config.accumulate
+        for chunk in range(chunks):
+            terms = self.method.loss(batch.chunk(chunk, chunks))
+            if chunks > 1:
+                terms = {name: term / chunks for name, term in terms.items()}
+            torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
             for name, term in terms.items():
-                totals[name] = totals.get(name, 0) + term.detach() / self.config.accumulate
+                totals[name] = totals[name] + term.detach() if name in totals else term.detach()
         gradients = [p.grad for group in self.groups for p in group.parameters.values() if p.grad is not None]
         self.clip.distributed.all_reduce_mean(gradients)
         for group in self.groups:
