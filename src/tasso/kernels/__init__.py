@@ -24,13 +24,13 @@ SWITCH = "TASSO_KERNELS"  # an environment variable; 0: PyTorch's operations ins
 
 log = logging.getLogger("tasso")
 
-_off = os.environ.get(SWITCH) == "0"
+_off = False
 _trying, _launching = threading.Lock(), threading.Lock()
 
 
 def has_kernels(device: torch.device) -> bool:
     """Can the kernels run on this device, and may they?"""
-    if _off or device.type != "cuda":
+    if _off or device.type != "cuda" or os.environ.get(SWITCH) == "0":
         return False
     with _trying:
         return _can_run(device)
