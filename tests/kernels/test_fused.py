@@ -76,6 +76,7 @@ BLOCK = "transformer.resblocks.0"
         (vision(ls_init_value=0.5), "", None),
         (vision(layers=1), "", None),
         (vision(no_ln_pre=True), "", None),
+        (vision(width=48, head_width=48), "", None),  # attention that the kernel cannot do
         *(({}, f"{BLOCK}.{name}", change) for name in ("ln_1", "ln_2", "mlp", "mlp.gelu", "mlp.c_proj", "attn.out_proj")
           for change in (hooked, Doubled) if (name, change) != ("attn.out_proj", Doubled)),
         ({}, f"{BLOCK}.ls_2", hooked),

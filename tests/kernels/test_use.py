@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ CUDA = torch.device("cuda")
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_can_run", lambda device: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
 
 def test_a_cpu_has_no_kernels() -> None:
@@ -83,14 +86,43 @@ def test_where_triton_fails_there_are_none(monkeypatch: pytest.MonkeyPatch, capl
     def fail(parts: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("Failed to find C compiler")
 
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch, "ones", lambda *shape, device: None)
     monkeypatch.setattr(sums, "column_sums", fail)
     kernels._can_run.cache_clear()
     assert not has_kernels(CUDA)
-    assert not has_kernels(CUDA)
+    assert not has_kernels(torch.device("cuda:0"))
     kernels._can_run.cache_clear()
     assert caplog.text.count("Failed to find C compiler") == 1
+
+
+def test_a_device_without_a_number_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is tried once."""
+    tried: list[torch.device] = []
+    monkeypatch.setattr(kernels, "_can_run", lambda device: tried.append(device) or True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    assert has_kernels(CUDA)
+    assert has_kernels(torch.device("cuda:1"))
+    assert tried == [torch.device("cuda:3"), torch.device("cuda:1")]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_kernels_are_imported_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(kernels, "import_module", imported.append)
+    kernels.import_meanwhile(torch.device("cpu"))
+    assert not imported
+    for fails in (False, True):
+        if fails:  # what uses the kernels will meet and tell it
+            monkeypatch.setattr(kernels, "has_kernels", lambda device: 1 / 0)
+        before = set(threading.enumerate())
+        kernels.import_meanwhile(CUDA)
+        for thread in set(threading.enumerate()) - before:
+            assert not thread.daemon, "ended while it launches, it would abort the process"
+            thread.join()
+    folder = Path(kernels.__file__).parent
+    assert sorted(imported) == [f"tasso.kernels.{path.stem}" for path in sorted(folder.glob("[!_]*.py"))]
 
 
 @pytest.mark.usefixtures("gpu")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -345,6 +349,32 @@ def test_a_cpu_known_to_multiply_bfloat16_is_not_tried(monkeypatch: pytest.Monke
         monkeypatch.setattr(engine, "cpu_has_fast_bfloat16", lambda fast=fast: fast)
         assert engine.cpu_has_bfloat16.__wrapped__() is fast
     assert len(tried) == 1, "the other one"
+
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+@pytest.mark.skipif(HUGE_PAGES.is_file() and "[always]" in HUGE_PAGES.read_text(), reason="pages are large anyway")
+def test_freed_memory_is_used_again() -> None:
+    """Activations of one step would otherwise be new pages in the next."""
+    code = """
+import resource, torch
+from tasso.training.engine import keep_freed_memory
+keep_freed_memory(torch.device(DEVICE))
+def step():
+    return [torch.ones(2**20) for _ in range(16)]
+step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    faults = {}
+    for device in ("cpu", "cuda"):
+        run = [sys.executable, "-c", code.replace("DEVICE", repr(device))]
+        faults[device] = int(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
+    assert faults["cpu"] < 2**14 < faults["cuda"], "640 MiB are 160,000 pages; on a GPU nothing is changed"
 
 
 def test_bfloat16_learns_nearly_the_same(quick: dict[str, Any]) -> None:

@@ -32,6 +32,8 @@ def has_kernels(device: torch.device) -> bool:
     """Can the kernels run on this device, and may they?"""
     if _off or device.type != "cuda" or os.environ.get(SWITCH) == "0":
         return False
+    if device == torch.device("cuda"):
+        device = torch.device("cuda", torch.cuda.current_device())
     with _trying:
         return _can_run(device)
 
@@ -76,7 +78,7 @@ def launching(tensor: Tensor) -> Iterator[None]:
 def import_meanwhile(device: torch.device) -> None:
     """Import the kernels in a thread. Triton takes two seconds for that, most of it outside Python."""
     if device.type == "cuda":
-        threading.Thread(target=_import, args=(device,), daemon=True).start()
+        threading.Thread(target=_import, args=(device,)).start()  # a daemon could not end safely while it launches
 
 
 def _import(device: torch.device) -> None:

@@ -6,6 +6,7 @@ Modules of a block that are not as open_clip made them (hooked, wrapped, replace
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,11 +41,9 @@ class Residual:
         # Rounded once, as by the kernel: a student whose blocks are checkpointed has the bits of its teacher.
         return (self.tokens.float() + (self.update.float() + self.bias.bfloat16())).to(self.tokens.dtype)
 
-    def rows(self) -> Residual:
-        """The same as rows (B · L, width)."""
-        return replace(
-            self, tokens=self.tokens.flatten(0, 1), update=None if self.update is None else self.update.flatten(0, 1)
-        )
+    def select(self, choose: Callable[[Tensor], Tensor]) -> Residual:
+        """The tokens that `choose` takes of (B, L, width)."""
+        return replace(self, tokens=choose(self.tokens), update=None if self.update is None else choose(self.update))
 
 
 class Operations:
@@ -75,8 +74,9 @@ class Operations:
         """All blocks on tokens (B, L, width); with `queries`, the last computes only the first so many."""
         checkpoints = transformer.grad_checkpointing and torch.is_grad_enabled()
         residual = Residual(x)
-        for block in transformer.resblocks:
-            wanted = queries if block is transformer.resblocks[-1] else None
+        last = len(transformer.resblocks) - 1
+        for number, block in enumerate(transformer.resblocks):
+            wanted = queries if number == last else None
             if checkpoints:  # keeps the input only; the block runs once more in the backward pass
                 tokens = checkpoint(self.whole_block, block, residual.tokens, wanted, causal, use_reentrant=False)
                 residual = Residual(tokens)
@@ -97,11 +97,6 @@ class Operations:
         residual = self.add(residual, block.ls_1, *update)
         residual, normed = self.read_normed(residual, block.ln_2)
         return self.add(residual, block.ls_2, *self.mlp(block.mlp, normed))
-
-    def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
-        """Normalised tokens, in the dtype of x."""
-        y: Tensor = norm(x)
-        return y
 
     def read_normed(self, residual: Residual, norm: nn.Module) -> tuple[Residual, Tensor]:
         """The residual with its update added, and its normalised tokens."""
@@ -197,13 +192,15 @@ def _cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
 def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
     """Attention of queries (B, heads, Q, width) to keys and values (B, heads, L, width); returns as many as queries.
 
-    On a CPU in float32: PyTorch's kernels for bfloat16 take four times as long there in the backward pass.
+    On a CPU in bfloat16 it is two products and a softmax: PyTorch's fused kernels take more than twice as long there
+    in float32, and longer still in bfloat16.
     """
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        with torch.autocast("cpu", enabled=False):
-            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)
-        return y.bfloat16()
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    if q.dtype != torch.bfloat16 or q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    scores = (q / math.sqrt(q.shape[-1])) @ k.mT
+    if causal:
+        scores = scores + torch.full(scores.shape[-2:], -math.inf, dtype=scores.dtype).triu(1)
+    return scores.softmax(-1).bfloat16() @ v
 
 
 def is_original(module: nn.Module, *kinds: type[nn.Module]) -> bool:

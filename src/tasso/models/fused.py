@@ -24,11 +24,6 @@ from tasso.models.unit import unit
 class Fused(Operations):
     """With Triton's kernels: biases are added by the kernel that reads a product, not by the product."""
 
-    def norm(self, norm: nn.Module, x: Tensor) -> Tensor:
-        if x.dtype != torch.bfloat16 or not self._is_norm(norm):
-            return super().norm(norm, x)
-        return self.read_normed(Residual(x), norm)[1]
-
     def read_normed(self, residual: Residual, norm: nn.Module) -> tuple[Residual, Tensor]:
         if not self._is_norm(norm):
             return super().read_normed(residual, norm)

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from open_clip import CLIP
-from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTransformer, text_global_pool
+from open_clip.transformer import ResidualAttentionBlock, Transformer, VisionTransformer
 from torch import Tensor, nn
 
 from tasso.kernels import has_kernels
-from tasso.models.blocks import Linear, Operations, in_autocast, is_original
+from tasso.models.blocks import Linear, Operations, Residual, in_autocast, is_original
 
 PROMPT_LENGTHS = (16, 32, 64)  # tokens of texts, about: of short names, long ones, and descriptions
 
@@ -36,8 +36,9 @@ def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tenso
         return pooled
     x = _patch_tokens(tower, pixels)
     run = Operations.of(tower.transformer, linear, x.device)
-    residual = run.blocks(tower.transformer, run.norm(tower.ln_pre, x), queries=1)
-    _, token = run.read_normed(residual.rows(), tower.ln_post)
+    _, x = run.read_normed(Residual(x), tower.ln_pre)
+    residual = run.blocks(tower.transformer, x, queries=1)
+    _, token = run.read_normed(residual.select(lambda x: x[:, 0]), tower.ln_post)
     embedding: Tensor = token @ tower.proj
     return embedding
 
@@ -49,9 +50,11 @@ def embed_tokens(model: Any, tokens: Tensor, linear: Linear = F.linear) -> Tenso
         return features
     length = tokens.shape[1]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
-    x = Operations.of(model.transformer, linear, x.device).blocks(model.transformer, x, causal=True).read()
-    x = text_global_pool(x, tokens, model.text_pool_type, getattr(model, "text_eos_id", None))
-    embedding: Tensor = model.ln_final(x) @ model.text_projection
+    run = Operations.of(model.transformer, linear, x.device)
+    residual = run.blocks(model.transformer, x, causal=True)
+    ends = torch.arange(len(tokens), device=tokens.device), _ends(tokens)
+    _, end = run.read_normed(residual.select(lambda x: x[ends]), model.ln_final)
+    embedding: Tensor = end @ model.text_projection
     return embedding
 
 
@@ -59,7 +62,12 @@ def without_padding(model: Any, tokens: Tensor) -> Tensor:
     """Token ids (N, context length) up to the end of the longest text, (N, L), if the tower allows it."""
     if not _is_plain_text_tower(model):
         return tokens
-    return tokens[:, : int(tokens.argmax(-1).max()) + 1]  # the end-of-text token has the largest id
+    return tokens[:, : int(_ends(tokens).max()) + 1]
+
+
+def _ends(tokens: Tensor) -> Tensor:
+    """Where each text ends, (N,): the end-of-text token has the largest id."""
+    return tokens.argmax(-1)
 
 
 def _patch_tokens(tower: Any, pixels: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import resource
@@ -39,6 +40,7 @@ PRECISIONS: dict[torch.dtype, Literal["float32", "bfloat16", "fp8"]] = {
 }
 CAPTURE_DEVICES = ("cuda",)
 METHOD = ""  # under this name, which no stream has, are the inputs of a step that the method asks for
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
@@ -96,6 +98,19 @@ def cpu_has_bfloat16() -> bool:
         return True
     attempt = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); assert float((x @ x).sum()) == 64**3"
     return subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 0
+
+
+def keep_freed_memory(device: torch.device) -> None:
+    """On a CPU, let the C library keep the memory that tensors free, up to 2 GiB, for the next ones.
+
+    It would give activations back to the system and ask for them again in each step, and each new page is a page fault.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if device.type == "cpu" else None
+    if mallopt is None:  # not glibc
+        return
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    if not mallopt(M_MMAP_THRESHOLD, 2**30):  # older releases refuse more than 32 MiB
+        mallopt(M_MMAP_THRESHOLD, 2**25)
 
 
 def check_optimizer(optimizer: OptimizerName, device: torch.device) -> None:

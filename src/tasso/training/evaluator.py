@@ -12,12 +12,13 @@ from tasso.data import BENCHMARKS, TaskSequence, load_sequence
 from tasso.data.images import PixelCache, open_packs, thread_pool
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
+from tasso.kernels import import_meanwhile
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
 from tasso.progress import progress
 from tasso.training.checkpoints import load_checkpoint
-from tasso.training.engine import choose_device, choose_precision
+from tasso.training.engine import choose_device, choose_precision, keep_freed_memory
 from tasso.training.resolve import resolve
 from tasso.training.run_data import check_weights_of
 from tasso.training.run_folder import RunFolder
@@ -106,6 +107,8 @@ class Evaluator:
         """Moves `clip` to the device of the evaluation; its preprocessing is used for all models."""
         config, _ = resolve(config)
         self.config, device = config, choose_device(config.device)
+        import_meanwhile(device)
+        keep_freed_memory(device)
         clip.to(device, choose_precision(config.precision, device))
         self.sequence = load_sequence(config, with_reference=False)
         pool = thread_pool(config.workers)

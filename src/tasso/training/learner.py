@@ -27,7 +27,7 @@ from tasso.models.loading import load_clip
 from tasso.models.towers import is_plain_vit, prepare
 from tasso.progress import progress
 from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
-from tasso.training.engine import Training, choose_device, choose_precision, planned_steps
+from tasso.training.engine import Training, choose_device, choose_precision, keep_freed_memory, planned_steps
 from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
 from tasso.training.memory import tell_memory
@@ -137,6 +137,7 @@ class Learner:
         if self.device.type == "cuda" and self.device.index is not None:
             torch.cuda.set_device(self.device)  # streams and CUDA graphs are created on the current device
         import_meanwhile(self.device)
+        keep_freed_memory(self.device)
         needs_reference = any(request.name == "reference" for request in method.image_requests())
         self.sequence = sequence or load_sequence(config, with_reference=needs_reference)
         recorded = [extends] if extends else []

@@ -23,6 +23,7 @@ from tasso.evaluation.predict import (
     predict_files,
     select_candidates,
 )
+from tasso.kernels import import_meanwhile
 from tasso.methods import find_method
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
@@ -129,6 +130,7 @@ class Run:
     def _pretrained(self) -> Clip:
         # In the precision of this machine, not of the one that the run was trained on.
         device = choose_device(self.device)
+        import_meanwhile(device)
         clip = load_clip(self.config.model, self.config.pretrained)
         check_weights_of(self.folder, clip)
         return clip.to(device, choose_precision("auto", device))
