@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,16 @@ import tasso.experiments.sweep.run_jobs, tasso.experiments.paper, tasso.experime
 assert not [name for name in sys.modules if name.startswith("tasso.report")]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("given", [{}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "ACTIVE"}], ids=str)
+def test_threads_that_wait_leave_the_core_to_others(given: dict[str, str]) -> None:
+    """Unless the user has said how they wait."""
+    names = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
+    environment = {name: value for name, value in os.environ.items() if name not in names} | given
+    code = f"import os, tasso; print({{name: os.environ[name] for name in {names} if name in os.environ}})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
+    assert ast.literal_eval(done.stdout) == (given or {"GOMP_SPINCOUNT": "3000"})
 
 
 def test_a_model_answers_without_packages_that_it_does_not_need() -> None:

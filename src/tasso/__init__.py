@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from tasso.config import RunConfig
     from tasso.config.keywords import ModelObject, RunOptions
     from tasso.training.run import Run
+
+# Threads that wait for each other spin for a few microseconds, not for milliseconds as by default: where other programs
+# run, they would keep the core from the thread that they wait for. OpenMP (libgomp) reads it when torch is imported.
+if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+    os.environ["GOMP_SPINCOUNT"] = "3000"
 
 __all__ = ["TassoError", "__version__", "evaluate", "extend", "learn", "load"]
 
