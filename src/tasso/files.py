@@ -43,7 +43,10 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it. See `is_temporary` for what a kill leaves."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         write(temporary)
+        temporary.chmod(mode)  # safetensors lets its owner alone read what it writes
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -155,6 +155,7 @@ CASES = [
     matrix("nan", "an accuracy of NaN", {"zero_shot": [1, 2], "matrix": [[1, math.nan], [1, 2]]}, r"matrix\[0\] must be 2 numbers"),
     matrix("infinite", "an infinite accuracy", {"zero_shot": [1, math.inf], "matrix": [[1, 2], [1, 2]]}, "zero_shot must be"),
     matrix("large", "a number of four hundred digits", f'{{"zero_shot": [{"9" * 400}], "matrix": [[1]]}}', "zero_shot must be"),
+    matrix("begun", "a run that has learned no task", {"zero_shot": [50.0], "matrix": []}, "no task has been learned yet"),
     matrix("null", "a matrix of nothing", {"zero_shot": [], "matrix": []}, "matrix must be a list of rows"),
     matrix("setting", "a setting that is a list", {"mtil": []}, "mtil: expected an object"),
     matrix("digits", "a number of five thousand digits", f'{{"zero_shot": [{"9" * 5000}], "matrix": [[1]]}}', "not valid JSON|zero_shot must be"),

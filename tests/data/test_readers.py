@@ -68,6 +68,17 @@ def test_folder_of_classes_is_split(pets: Path) -> None:
     assert load(str(pets))[0].name == "pets", "a place alone is called as its folder is"
 
 
+def test_a_folder_of_tasks_is_told(pets: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It would be one task, whose classes are the tasks."""
+    load(f"pets={pets}")
+    assert not caplog.text
+    write_folder(tmp_path / "all" / "more", "pets")
+    write_folder(tmp_path / "all" / "pets", "pets")
+    load(f"all={tmp_path / 'all'}")
+    places = f"more={tmp_path / 'all' / 'more'} pets={tmp_path / 'all' / 'pets'}"
+    assert f"If these classes are tasks: --tasks {places}" in caplog.text
+
+
 def test_folder_with_splits(tmp_path: Path) -> None:
     [task] = load(f"a={write_folder(tmp_path / 'a', 'pets', splits=('train', 'Validation', 'test'))}")
     assert [len(images) for images in (task.train, task.val, task.test)] == [15, 15, 15]

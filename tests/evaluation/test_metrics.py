@@ -104,7 +104,7 @@ def test_plain_matrix_file(tmp_path: Path) -> None:
         ('{"zero_shot": [1, 2], "matrix": [[1, 2]]}', "matrix has 1 rows"),
         ('{"zero_shot": [1, 2], "matrix": [[1, 2], [3]]}', r"matrix\[1\] must be 2 numbers"),
         ('{"zero_shot": [1, 2], "matrix": [[1, 2], [3, "x"]]}', r"matrix\[1\] must be"),
-        ('{"mtil": {"zero_shot": [1], "matrix": []}}', "mtil: matrix must be"),
+        ('{"mtil": {"zero_shot": [1], "matrix": []}}', "mtil: no task has been learned yet"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, content: str, message: str) -> None:

@@ -24,6 +24,7 @@ from tasso.data.images.transforms import normalise, resize_and_centre
 from tasso.errors import ConfigError, ModelError, RunError
 from tasso.models.clip import Clip
 from tasso.models.export import FORMATS, Source, export_model, export_open_clip
+from tasso.models.export.folder import new_folder
 from tasso.models.loading import load_clip
 from tasso.training.source import open_source
 
@@ -218,3 +219,10 @@ def test_folders_with_content_are_refused(tiny_clip: Clip, tmp_path: Path, capsy
         with pytest.raises(SystemExit):
             main(["export", *args, "--out", str(tmp_path / "x")])
         assert "give either RUN or --model" in capsys.readouterr().err
+
+
+def test_exported_weights_are_as_readable_as_other_files(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    with new_folder(tmp_path / "exported") as temporary:
+        (temporary / "weights.safetensors").touch(mode=0o600)
+    assert (tmp_path / "exported" / "weights.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode

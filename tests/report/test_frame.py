@@ -47,6 +47,26 @@ def test_runs_with_other_options_are_no_repeats(tmp_path: Path) -> None:
     assert list(found) == ["LwF (test_per_class 6)", "LwF (test_per_class 20)"]
 
 
+def test_runs_on_other_data_are_no_repeats(tmp_path: Path) -> None:
+    """Tasks of own folders may have the same names. Another split of the same images is a repeat."""
+
+    def learned(name: str, seed: int, last_class: str = "cat", parts: tuple[int, int, int] = (6, 2, 2)) -> None:
+        content = results("mine", seed, benchmark="own")
+        content["class_names"] = {task: ["dog", last_class] for task in TASKS}
+        sizes = dict(zip(("train", "val", "test"), parts, strict=True))
+        content["data"] = {"tasks": {task: {"classes": 2, **sizes} for task in TASKS}}
+        write(tmp_path / name, content)
+
+    learned("a", 1)
+    learned("b", 2, parts=(7, 1, 2))
+    write(tmp_path / "c", results("mine", 3, benchmark="own"))  # of an earlier version
+    assert set(read_runs(tmp_path)["benchmark"]) == {"own"}
+    learned("d", 1, last_class="cow")
+    learned("e", 1, parts=(8, 2, 2))
+    found = run_table(read_runs(tmp_path)).sort_index()["benchmark"]
+    assert list(found) == ["own (data 1)", "own (data 1)", "own", "own (data 2)", "own (data 3)"]
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

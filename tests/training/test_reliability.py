@@ -181,6 +181,16 @@ def test_a_file_that_cannot_be_written_is_unchanged(tmp_path: Path) -> None:
     assert file.read_text() == "before"
 
 
+def test_a_file_is_as_readable_as_others(tmp_path: Path) -> None:
+    def write_for_the_owner(temporary: Path) -> None:  # as safetensors does
+        temporary.unlink()
+        temporary.touch(mode=0o600)
+
+    (tmp_path / "usual").touch()
+    write_atomically(tmp_path / "file", write_for_the_owner)
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
 # -- two processes -----------------------------------------------------------------------------------------------
 
 # Prints a line when it has locked the folder, and then waits for the end of its input.

@@ -149,6 +149,8 @@ def _checked(part: Any, where: str) -> dict[str, float | None]:
     zero_shot, matrix = part.get("zero_shot"), part.get("matrix")
     if not _numbers(zero_shot):
         raise DataError(f"{where}: zero_shot must be a list of numbers")
+    if zero_shot and matrix == []:
+        raise DataError(f"{where}: no task has been learned yet; the command of a run that stopped resumes it")
     if not isinstance(matrix, list) or not matrix:
         raise DataError(f"{where}: matrix must be a list of rows")
     assert isinstance(zero_shot, list)

@@ -42,7 +42,38 @@ def read_runs(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.
         for folder in _run_folders(path):
             if folder.resolve() not in frames:
                 frames[folder.resolve()] = read_run(folder)
-    return name_options_apart(name_orders_apart(pd.concat(frames.values(), ignore_index=True)))
+    frame = pd.concat(frames.values(), ignore_index=True)
+    return name_options_apart(name_data_apart(name_orders_apart(frame)))
+
+
+def name_data_apart(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add a number to the names of benchmarks whose tasks have the same names, but other classes or images: own
+    folders that have changed, or others. Such runs are no repeats. What a study's runs learned from is not known."""
+    keys = ["benchmark", "split", "model", "sequence", "order"]
+    renamed: dict[str, str] = {}
+    for _, runs in frame[[*keys, "run"]].drop_duplicates().groupby(keys)["run"]:
+        data = {run: _data(Path(run) / RESULTS_NAME) for run in runs if (Path(run) / RESULTS_NAME).is_file()}
+        versions = list(dict.fromkeys(version for version in data.values() if version))
+        if len(versions) > 1:
+            renamed |= {run: f"data {versions.index(version) + 1}" for run, version in data.items() if version}
+    if not renamed:
+        return frame
+    names = [
+        f"{name} ({renamed[run]})" if run in renamed else name
+        for name, run in zip(frame["benchmark"], frame["run"], strict=True)
+    ]
+    return frame.assign(benchmark=pd.Series(names, index=frame.index, dtype=object))
+
+
+def _data(file: Path) -> str:
+    """Classes and number of images of a run's tasks. Its splits may be drawn by other seeds."""
+    results = parse_json(file.read_text(encoding="utf-8"))
+    try:
+        tasks = results["data"]["tasks"]
+        images = {name: sum(task.get(part, 0) for part in ("train", "val", "test")) for name, task in tasks.items()}
+        return repr((images, results["class_names"]))
+    except (KeyError, TypeError, AttributeError):  # earlier versions did not record it
+        return ""
 
 
 def name_options_apart(frame: pd.DataFrame) -> pd.DataFrame:

@@ -229,7 +229,7 @@ def summary_table(frame: pd.DataFrame, setting: Setting) -> Table:
         named = zip(shown, tested, strict=True)
         tests += [(prefix + metric.name, test) for metric, test in named if test and metric.key != "last"]
     if several := " or ".join(str(count) for count in sorted(counts) if count > 1):
-        notes.append(f"Mean ± sample standard deviation (n - 1) over n = {several} runs with different seeds.")
+        notes.append(f"Mean ± sample standard deviation (n - 1) over n = {several} runs.")
     most = max(len(comparison.labels) for comparison in comparisons)
     if most > 1:
         second = ", and the runner-up" if most > 2 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zipfile
 from collections import Counter
@@ -11,6 +12,8 @@ from tasso.data.annotated import FolderSource, ZipSource
 from tasso.data.readers.labelled import SPLIT_NAMES, SUFFIXES, Entry, LabelledImages, is_image
 from tasso.data.task import ImageSet, Source
 from tasso.errors import DataError
+
+log = logging.getLogger("tasso")
 
 LAYOUT = "expected one directory per class, or train/ and test/ with such directories"
 
@@ -29,6 +32,12 @@ def read_folder(path: Path) -> LabelledImages:
         Entry(str(image), image.parts[depth], SPLIT_NAMES[image.parts[0].lower()] if depth else None)
         for image in images
     ]
+    if not depth and all(len(image.parts) > 2 for image in images):
+        tasks = " ".join(f"{part}={path / part}" for part in parts[:3]) + (" …" if len(parts) > 3 else "")
+        log.warning(
+            "%s: the images of all its classes lie in folders below them. If these classes are tasks: --tasks %s",
+            path, tasks,
+        )  # fmt: skip
     filled = {image.parts[: depth + 1] for image in images}
     for directory in directories:
         if len(directory) == depth + 1 and directory not in filled:
