@@ -134,7 +134,7 @@ def test_killed_run_is_resumed_and_ends_with_the_same_bits(
 def test_ctrl_c_saves_the_state_and_says_how_to_resume(stepwise: dict[str, Any], uninterrupted: Path) -> None:
     stopped = run_child({**stepwise, "save_every": None}, "interrupt-step", 9)
     assert stopped.returncode == 130, stopped.stderr
-    assert "stopped at step 3 of 6 of eurosat. The same command goes on from there" in stopped.stderr
+    assert "stopped at step 3 of 6 of eurosat. The same command resumes it from there" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     again = run_child({**stepwise, "save_every": None})
     assert "resuming eurosat at step 3" in again.stderr
@@ -153,7 +153,7 @@ def test_ctrl_c_in_the_last_step_of_a_task_stops_the_run(stepwise: dict[str, Any
 @pytest.mark.slow
 def test_ctrl_c_after_overwrite_does_not_advise_to_overwrite_again(stepwise: dict[str, Any]) -> None:
     stopped = run_child({**stepwise, "overwrite": True}, "interrupt-step", 2)
-    assert "The same command without --overwrite goes on from there" in stopped.stderr
+    assert "The same command without --overwrite resumes it from there" in stopped.stderr
     assert not RunFolder(Path(str(stepwise["out"]))).read_config().overwrite
 
 

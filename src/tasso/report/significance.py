@@ -137,8 +137,8 @@ def describe_tests(tests: Sequence[tuple[str, PairedTest]]) -> list[str]:
         rest = " the other columns or blocks" if done else ""
         notes.append(
             f"Best against runner-up: not tested{' in' + rest if rest else ''}, with {counts} "
-            f"{'pair' if few == [1] else 'pairs'} of runs with the same order and seed. p < {LEVEL} needs at least "
-            f"{FEWEST}, so nothing is marked as significant{' there' if rest else ''}."
+            f"{'pair' if few == [1] else 'pairs'} of runs with the same order and seed; p < {LEVEL} needs at least "
+            f"{FEWEST}."
         )
     return notes
 

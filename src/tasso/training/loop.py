@@ -126,7 +126,7 @@ class TaskLoop:
     def stopped(self, where: str) -> Stopped:
         """The exception that ends a stopped run and says how to go on."""
         command = "The same command" + (" without --overwrite" if self.config.overwrite else "")
-        return Stopped(f"stopped {where}. {command} goes on from there")
+        return Stopped(f"stopped {where}. {command} resumes it from there")
 
     def measurements(self) -> dict[str, Any]:
         """Entries of `per_task` in results.json after the last step."""

@@ -25,7 +25,7 @@ def stop_signals() -> Iterator[threading.Event]:
 
     def handle(number: int, _: object) -> None:
         event.set()
-        log.info("stopping after this step; once more to stop at once")
+        log.info("stopping after this step; a second signal (Ctrl-C) stops at once")
         signal.signal(number, previous[signal.Signals(number)])
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

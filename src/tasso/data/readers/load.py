@@ -166,5 +166,5 @@ def _check_classes(splits: Mapping[Split, list[Entry]], names: Mapping[str, str]
         raise DataError(f"{where}: class {untrained[0]!r} {have} ({len(untrained)} such); add some or remove it")
     if untested := [label for label in names if label not in tested]:
         shown = ", ".join(untested[:3]) + (" …" if len(untested) > 3 else "")
-        log.warning("%s: %d classes have no test images, so their accuracy is not measured: %s", where,
-                    len(untested), shown)  # fmt: skip
+        log.warning("%s: no test images in %d of %d classes, so their accuracy is not measured: %s", where,
+                    len(untested), len(names), shown)  # fmt: skip
