@@ -46,7 +46,8 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.touch()
         mode = temporary.stat().st_mode
         write(temporary)
-        temporary.chmod(mode)  # safetensors lets its owner alone read what it writes
+        with contextlib.suppress(OSError):  # not every file system has modes
+            temporary.chmod(mode)  # safetensors lets its owner alone read what it writes
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

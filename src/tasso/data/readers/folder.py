@@ -32,7 +32,7 @@ def read_folder(path: Path) -> LabelledImages:
         Entry(str(image), image.parts[depth], SPLIT_NAMES[image.parts[0].lower()] if depth else None)
         for image in images
     ]
-    if not depth and all(len(image.parts) > 2 for image in images):
+    if path.is_dir() and not depth and all(len(image.parts) > 2 for image in images):
         tasks = " ".join(f"{part}={path / part}" for part in parts[:3]) + (" …" if len(parts) > 3 else "")
         log.warning(
             "%s: the images of all its classes lie in folders below them. If these classes are tasks: --tasks %s",

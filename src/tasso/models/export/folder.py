@@ -30,7 +30,8 @@ def new_folder(folder: Path, what: str = "export") -> Iterator[Path]:
         temporary.mkdir()
         yield temporary
         for file in temporary.rglob("*.safetensors"):  # which its owner alone may read, else
-            file.chmod(temporary.stat().st_mode & 0o666)
+            with contextlib.suppress(OSError):
+                file.chmod(temporary.stat().st_mode & 0o666)
         if folder.exists():
             folder.rmdir()
         temporary.rename(folder)
