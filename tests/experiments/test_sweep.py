@@ -593,7 +593,7 @@ def test_ctrl_c_reaches_runs_on_ray(common: dict[str, Any], tmp_path: Path, deat
     summary = run_jobs([job], tmp_path, Execution(engine="ray", device="cpu"))
     assert came(deaths) == 1
     assert summary.stopped
-    assert "of 100000 of dtd. The same command goes on" in log_file(tmp_path, job.name).read_text()
+    assert "of 100000 of dtd. The same command resumes it" in log_file(tmp_path, job.name).read_text()
     assert (tmp_path / job.name / "state.safetensors").exists()
 
 

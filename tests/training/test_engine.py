@@ -363,10 +363,10 @@ import resource, torch
 from tasso.training.engine import keep_freed_memory
 keep_freed_memory(torch.device(DEVICE))
 def step():
-    return [torch.ones(2**20) for _ in range(16)]
+    return [torch.ones(3 * 2**21) for _ in range(8)]
 step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
+for _ in range(5):
     step()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
@@ -374,7 +374,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     for device in ("cpu", "cuda"):
         run = [sys.executable, "-c", code.replace("DEVICE", repr(device))]
         faults[device] = int(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
-    assert faults["cpu"] < 2**14 < faults["cuda"], "640 MiB are 160,000 pages; on a GPU nothing is changed"
+    assert faults["cpu"] < faults["cuda"] / 4, "of 245,760 pages; on a GPU nothing is changed"
 
 
 def test_bfloat16_learns_nearly_the_same(quick: dict[str, Any]) -> None:
