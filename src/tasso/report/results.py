@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -52,17 +52,24 @@ def name_data_apart(frame: pd.DataFrame) -> pd.DataFrame:
     keys = ["benchmark", "split", "model", "sequence", "order"]
     renamed: dict[str, str] = {}
     for _, runs in frame[[*keys, "run"]].drop_duplicates().groupby(keys)["run"]:
+        if len(runs) == 1:
+            continue
         data = {run: _data(Path(run) / RESULTS_NAME) for run in runs if (Path(run) / RESULTS_NAME).is_file()}
         versions = list(dict.fromkeys(version for version in data.values() if version))
         if len(versions) > 1:
             renamed |= {run: f"data {versions.index(version) + 1}" for run, version in data.items() if version}
-    if not renamed:
+    return _with_additions(frame, "benchmark", renamed)
+
+
+def _with_additions(frame: pd.DataFrame, column: str, additions: Mapping[str, str]) -> pd.DataFrame:
+    """The frame with additions, by run, in brackets behind the names in a column."""
+    if not additions:
         return frame
     names = [
-        f"{name} ({renamed[run]})" if run in renamed else name
-        for name, run in zip(frame["benchmark"], frame["run"], strict=True)
+        f"{name} ({additions[run]})" if run in additions else name
+        for name, run in zip(frame[column], frame["run"], strict=True)
     ]
-    return frame.assign(benchmark=pd.Series(names, index=frame.index, dtype=object))
+    return frame.assign(**{column: pd.Series(names, index=frame.index, dtype=object)})
 
 
 def _data(file: Path) -> str:
@@ -92,11 +99,7 @@ def name_options_apart(frame: pd.DataFrame) -> pd.DataFrame:
         for run, found in options.items() if differing else ():
             values = {key: "by default" if found[key] is None else found[key] for key in differing}
             renamed[run] = ", ".join(f"{key} {value}" for key, value in values.items())
-    labels = [
-        f"{label} ({renamed[run]})" if run in renamed else label
-        for label, run in zip(frame["label"], frame["run"], strict=True)
-    ]
-    return frame.assign(label=pd.Series(labels, index=frame.index, dtype=object)) if renamed else frame
+    return _with_additions(frame, "label", renamed)
 
 
 def _training_options(file: Path) -> dict[str, Any]:
