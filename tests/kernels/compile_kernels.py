@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from tasso.data.images.transforms import FILTER_WIDTH
 from tasso.kernels import norm, rounding
-from tasso.kernels.attention import HEAD_WIDTHS, LONGEST, attention
+from tasso.kernels.attention import HEAD_WIDTHS, attention
 from tasso.kernels.crops import resize_weights
 from tasso.kernels.gelu import gelu
 from tasso.kernels.norm import add_norm
@@ -53,9 +53,16 @@ def compile_for(capability: int, kernel: Any, *args: Any, grid: object, warmup: 
 def launch_all(capability: int) -> None:
     """Each kernel, with the sizes for which it takes the most memory and registers, and those of ViT-B/16."""
     for head_width in HEAD_WIDTHS:
-        packed = torch.empty(1, LONGEST, 6 * head_width, dtype=BFLOAT16, requires_grad=True)
-        for causal in (False, True):
-            attention(packed, torch.empty(6 * head_width, requires_grad=True), 2, causal).sum().backward()
+        bias = torch.empty(6 * head_width, requires_grad=True)
+        for length in (64, 197):
+            packed = torch.empty(1, length, 6 * head_width, dtype=BFLOAT16, requires_grad=True)
+            for causal in (False, True):
+                attention(packed, None, bias, 2, causal).sum().backward()
+        q, kv = (
+            torch.empty(1, *shape, dtype=BFLOAT16, requires_grad=True)
+            for shape in ((1, 2 * head_width), (64, 4 * head_width))
+        )
+        attention(q, kv, bias, 2).sum().backward()
     for width in (768, norm.WIDEST):
         bias, weight, shift, wide = (torch.empty(n, requires_grad=True) for n in (width, width, width, 4 * width))
         update = torch.empty(9, width, dtype=BFLOAT16, requires_grad=True)

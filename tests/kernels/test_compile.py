@@ -13,8 +13,8 @@ pytest.importorskip("triton")
 
 SHARED_KIB = {86: 99, 90: 227, 100: 227, 120: 99}  # by capability, for one program; 8.9 has as much as 8.6
 KERNELS = {
-    "_add_norm", "_add_norm_backward", "_attention", "_attention_backward", "_column_sums", "_gelu", "_gelu_backward",
-    "_rounded", "_unit", "_unit_backward", "_weights",
+    "_add_norm", "_add_norm_backward", "_attention", "_column_sums", "_gelu", "_gelu_backward", "_of_keys",
+    "_of_queries", "_rounded", "_unit", "_unit_backward", "_weights",
 }  # fmt: skip
 NEEDS_FP8 = {"_rounded"}
 

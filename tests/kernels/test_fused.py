@@ -21,9 +21,9 @@ from tasso.kernels.attention import attention  # noqa: E402
 from tasso.models import fused  # noqa: E402
 
 
-def in_float32(packed: Tensor, bias: Tensor, heads: int, causal: bool) -> Tensor:
+def in_float32(q: Tensor, kv: Tensor | None, bias: Tensor, heads: int, causal: bool) -> Tensor:
     """The interpreter multiplies bfloat16 as if it were integers."""
-    return attention(packed.float(), bias, heads, causal).bfloat16()
+    return attention(q.float(), None if kv is None else kv.float(), bias, heads, causal).bfloat16()
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "has_kernels", lambda device: True)
     if DEVICE == "cpu":
         monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: contextlib.nullcontext())
-        monkeypatch.setattr(fused, "attend_packed", in_float32)
+        monkeypatch.setattr(fused, "attend", in_float32)
 
 
 def model(**changes: Any) -> Any:

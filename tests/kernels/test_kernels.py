@@ -116,22 +116,56 @@ def test_gelu(width: int, quick: bool) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("length", "head_width"), [(1, 32), (7, 16), (17, 64), (65, 32), (65, 64), (140, 16), (197, 32), (256, 64)]
+    ("length", "head_width"), [(1, 32), (7, 16), (17, 64), (65, 32), (65, 64), (140, 16), (197, 32), (300, 16)]
 )
 def test_attention(length: int, head_width: int, causal: bool) -> None:
     heads = 2
     width = heads * head_width
-    assert fits_attention(length, width, heads)
-
-    def exact(packed: Tensor, bias: Tensor) -> tuple[Tensor]:
-        q, k, v = (packed + bias).view(2, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        return (y.transpose(1, 2).reshape(2, length, width),)
+    assert fits_attention(width, heads)
 
     def ours(packed: Tensor, bias: Tensor) -> tuple[Tensor]:
-        return (attention(packed + bias.detach().to(packed.dtype), bias, heads, causal),)
+        return (attention(packed + bias.detach().to(packed.dtype), None, bias, heads, causal),)
 
-    check(ours, exact, [drawn(2, length, 3 * width, dtype=OF_PRODUCTS), drawn(3 * width)], NEAR)
+    inputs = [drawn(2, length, 3 * width, dtype=OF_PRODUCTS), drawn(3 * width)]
+    check(ours, lambda packed, bias: (exact_attention(packed + bias, heads, length, causal),), inputs, NEAR)
+
+
+@pytest.mark.parametrize(("length", "queries"), [(7, 1), (65, 1), (90, 40)])
+def test_attention_of_the_first_queries(length: int, queries: int) -> None:
+    heads, width = 2, 32
+
+    def ours(q: Tensor, kv: Tensor, bias: Tensor) -> tuple[Tensor]:
+        added = bias.detach().to(q.dtype)
+        return (attention(q + added[:width], kv + added[width:], bias, heads),)
+
+    def exact(q: Tensor, kv: Tensor, bias: Tensor) -> tuple[Tensor]:
+        packed = torch.cat([F.pad(q, (0, 0, 0, length - queries)), kv], -1) + bias
+        return (exact_attention(packed, heads, queries, causal=False),)
+
+    inputs = [
+        *(drawn(2, rows, n * width, dtype=OF_PRODUCTS) for rows, n in ((queries, 1), (length, 2))),
+        drawn(3 * width),
+    ]
+    check(ours, exact, inputs, NEAR)
+
+
+def exact_attention(packed: Tensor, heads: int, queries: int, causal: bool) -> Tensor:
+    """By PyTorch; (B, queries, D) of (B, L, 3 D)."""
+    q, k, v = packed.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # type: ignore[no-untyped-call]
+    return F.scaled_dot_product_attention(q[:, :, :queries], k, v, is_causal=causal).transpose(1, 2).flatten(2)
+
+
+def test_scores_of_any_size() -> None:
+    """Neither overflow nor a sum of zeros, with scores of tens of thousands on either side."""
+    for sign in (-1, 1):
+        packed = drawn(1, 70, 96, dtype=OF_PRODUCTS)
+        packed[..., :32], packed[..., 32:64] = 100 * sign, 100 + packed[..., 32:64]
+        packed = packed.requires_grad_()
+        y = attention(packed, None, drawn(96), 2)
+        y.sum().backward()
+        assert y.isfinite().all()
+        assert packed.grad is not None
+        assert packed.grad.isfinite().all()
 
 
 def test_inputs_and_gradients_in_other_orders() -> None:
@@ -139,7 +173,7 @@ def test_inputs_and_gradients_in_other_orders() -> None:
     whole = drawn(2, 9, 96, dtype=OF_PRODUCTS)
     bias, weight, shift = drawn(96), drawn(96), drawn(96)
     for ours in (
-        lambda x: attention(x, bias, 2),
+        lambda x: attention(x, None, bias, 2),
         lambda x: gelu(x, bias, False),
         lambda x: add_norm(x.bfloat16(), x.bfloat16(), bias, weight, shift, 1e-5)[1],
     ):
@@ -160,13 +194,13 @@ def test_no_samples() -> None:
     assert x.grad is not None
     assert x.grad.shape == x.shape
     assert all(p.grad is not None and not p.grad.any() for p in (bias, weight, shift))
-    assert attention(drawn(0, 5, 96, dtype=OF_PRODUCTS), drawn(96), 1).shape == (0, 5, 32)
+    assert attention(drawn(0, 5, 96, dtype=OF_PRODUCTS), None, drawn(96), 1).shape == (0, 5, 32)
 
 
 def test_attention_that_does_not_fit() -> None:
-    assert not fits_attention(257, 64, 1)
-    assert not fits_attention(10, 128, 1), "too wide for a multiprocessor"
-    assert not fits_attention(10, 60, 1)
+    assert not fits_attention(128, 1)
+    assert not fits_attention(60, 1)
+    assert not fits_attention(64, 3)
 
 
 @pytest.mark.parametrize("eps", [1e-6, 1e3])

@@ -92,12 +92,25 @@ def test_what_is_needed_is_announced(on_gpu: dict[str, Any], caplog: pytest.LogC
 
 @pytest.mark.parametrize("tune", ["full", "lora", "last:1", "norms"])
 @pytest.mark.parametrize("name", ["tasso", "tasso-both"])
-def test_checkpointed_steps_are_nearly_the_same(on_gpu: dict[str, Any], name: str, tune: str) -> None:
+def test_checkpointed_steps_have_about_the_same_gradients(on_gpu: dict[str, Any], name: str, tune: str) -> None:
+    """Sums of gradients between blocks are rounded once more, so they are about as near to float32 as the others."""
     options = {**on_gpu, "method": options_for(name), "tune": tune, "cuda_graphs": False}
-    curves = [losses(learner_for(options, checkpoint_activations=c).begin(0), 4) for c in (False, True)]
-    for one, other in zip(*curves, strict=True):
-        assert other == pytest.approx(one, rel=0.02)  # sums of gradients between blocks are rounded once more
-    assert curves[1][0] == pytest.approx(curves[0][0], rel=1e-3), "before the first update"
+    exact, plain, checkpointed = (
+        first_step(learner_for(options, precision=precision, checkpoint_activations=saves).begin(0))
+        for precision, saves in (("float32", False), ("bfloat16", False), ("bfloat16", True))
+    )
+    assert checkpointed[0] == pytest.approx(plain[0], rel=1e-3)
+    away, expected = ((found[1] - exact[1]).norm() for found in (checkpointed, plain))
+    assert away <= 1.5 * expected + 0.01 * exact[1].norm()
+
+
+def first_step(training: Training) -> tuple[dict[str, float], Tensor]:
+    """Losses, and all gradients in one row."""
+    terms = training.method.loss(training.batch())
+    torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+    gradients = torch.cat([p.grad.flatten() for p in training.trained if p.grad is not None])
+    training.close()
+    return {name: float(term.detach()) for name, term in terms.items()}, gradients
 
 
 def test_checkpointed_activations_take_less(on_gpu: dict[str, Any]) -> None:

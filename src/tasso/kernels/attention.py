@@ -1,9 +1,13 @@
-"""Self-attention."""
+"""Self-attention.
+
+A program has a block of queries and goes through the keys, or has a block of keys and goes through the queries, a part
+at a time: whole parts first, then the rest, which is padded to a power of two. So any length fits.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -14,156 +18,250 @@ from torch.autograd.function import once_differentiable
 from tasso.kernels import launching
 from tasso.kernels.sums import column_sums
 
-LONGEST = 256  # tokens: the backward pass has all keys of a head at once
-HEAD_WIDTHS = (16, 32, 64)  # 128 does not fit into a multiprocessor
+HEAD_WIDTHS = (16, 32, 64)
+Gradients = tuple[Tensor | None, ...]
 
 
-def attention(packed: Tensor, bias: Tensor, heads: int, causal: bool = False) -> Tensor:
-    """Self-attention of tokens, (B, L, D), from queries, keys and values (B, L, 3 D).
+class Plan(NamedTuple):
+    """How one kernel is run."""
 
-    Their bias (3 D,) has been added already. It is given for its gradient, which is a sum over what the backward pass
-    computes anyway.
+    block: int  # queries or keys of a program
+    part: int  # of the keys or queries that it goes through
+    warps: int
+    stages: int  # parts that are read ahead, and one
+
+
+FORWARD = OF_QUERIES = OF_KEYS = Plan(64, 32, 4, 3)
+
+
+def attention(q: Tensor, kv: Tensor | None, bias: Tensor, heads: int, causal: bool = False) -> Tensor:
+    """Self-attention of tokens, from their queries, keys and values.
+
+    Args:
+        q: (B, Q, D), queries of the first Q tokens; without `kv` all three of all tokens, (B, L, 3 D).
+        kv: keys and values, (B, L, 2 D).
+        bias: (3 D,). It has been added already, and is given for its gradient, which comes with the others for nothing.
+        causal: tokens see those before them only; without `kv`.
+
+    Returns:
+        (B, Q, D), or (B, L, D).
     """
-    y: Tensor = _Attention.apply(packed, bias, heads, causal)
+    y: Tensor = _Attention.apply(q, kv, bias, heads, causal)
     return y
 
 
-def fits_attention(length: int, width: int, heads: int) -> bool:
+def fits_attention(width: int, heads: int) -> bool:
     """Can `attention` do this?"""
-    return length <= LONGEST and width % heads == 0 and width // heads in HEAD_WIDTHS
+    return width % heads == 0 and width // heads in HEAD_WIDTHS
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, bias: Tensor, heads: int, causal: bool) -> Tensor:
-        packed = packed.contiguous()
-        batch, length, width = packed.shape[0], packed.shape[1], packed.shape[2] // 3
-        y = torch.empty(batch, length, width, dtype=packed.dtype, device=packed.device)
-        norms = torch.empty(batch, heads, length, dtype=torch.float32, device=packed.device)
-        queries, keys = (max(16, min(most, triton.next_power_of_2(length))) for most in (64, 32))
-        with launching(packed):
-            _attention[(triton.cdiv(length, queries) * batch * heads,)](
-                packed, y, norms, length, 1 / math.sqrt(width // heads),
-                HEADS=heads, D=width // heads, KEYS=keys, QUERIES=queries, CAUSAL=causal, num_warps=4,
-            )  # fmt: skip
-        ctx.save_for_backward(packed, y, norms)
+    def forward(ctx: Any, q: Tensor, kv: Tensor | None, bias: Tensor, heads: int, causal: bool) -> Tensor:
+        q, width = q.contiguous(), len(bias) // 3
+        kv = None if kv is None else kv.contiguous()
+        k = q[..., width:] if kv is None else kv
+        (batch, queries, _), keys = q.shape, k.shape[1]
+        y = torch.empty(batch, queries, width, dtype=q.dtype, device=q.device)
+        norms = torch.empty(batch, heads, queries, dtype=torch.float32, device=q.device)
+        with launching(q):
+            _launch(_attention, FORWARD, queries, keys, heads, causal, q=q, k=k, y=y, norms=norms)
+        ctx.save_for_backward(q, kv, y, norms)
         ctx.heads, ctx.causal = heads, causal
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
-        packed, y, norms = ctx.saved_tensors
-        batch, length, width = y.shape
-        keys = max(16, triton.next_power_of_2(length))
-        d_packed = torch.empty_like(packed)
-        parts = torch.empty(batch, 3 * width, dtype=torch.float32, device=y.device)
-        with launching(packed):
-            _attention_backward[(batch * ctx.heads,)](
-                packed, y, norms, d_y.contiguous(), d_packed, parts, length, 1 / math.sqrt(width // ctx.heads),
-                HEADS=ctx.heads, D=width // ctx.heads, KEYS=keys, QUERIES=min(keys, 32), CAUSAL=ctx.causal,
-                num_warps=8 if keys > 64 else 4,
-            )  # fmt: skip
-        return d_packed, column_sums(parts) if ctx.needs_input_grad[1] else None, None, None
+    def backward(ctx: Any, d_y: Tensor) -> Gradients:
+        q, kv, y, norms = ctx.saved_tensors
+        (batch, queries, width), heads, causal = y.shape, ctx.heads, ctx.causal
+        d_y, d_q, d_kv = d_y.contiguous(), torch.empty_like(q), None if kv is None else torch.empty_like(kv)
+        k, d_k = (q[..., width:], d_q[..., width:]) if d_kv is None else (kv, d_kv)
+        keys, alongs = k.shape[1], torch.empty_like(norms)
+        parts = torch.empty(batch * triton.cdiv(queries, OF_QUERIES.block), 3 * width, device=q.device)
+        given = {"q": q, "k": k, "norms": norms, "d_y": d_y, "alongs": alongs}
+        with launching(q):
+            _launch(_of_queries, OF_QUERIES, queries, keys, heads, causal, **given, y=y, d_q=d_q, parts=parts)
+            _launch(_of_keys, OF_KEYS, keys, queries, heads, causal, **given, d_k=d_k)
+        return d_q, d_kv, column_sums(parts) if ctx.needs_input_grad[2] else None, None, None
 
 
-@triton.jit(do_not_specialize=["length"])
+def _launch(kernel: Any, plan: Plan, own: int, others: int, heads: int, causal: bool, **tensors: Tensor) -> None:
+    """One program for each block of queries or keys (`own`), which goes through the `others`."""
+    q, k, d_y = tensors["q"], tensors["k"], tensors.get("d_y", tensors.get("y"))
+    assert d_y is not None
+    block, whole = min(plan.block, _padded(own)), (others - 1) // plan.part * plan.part
+    width = d_y.shape[-1] // heads
+    kernel[(triton.cdiv(own, block) * len(q) * heads,)](
+        **{f"{name}_ptr": tensor for name, tensor in tensors.items()},
+        queries=q.shape[1], keys=k.shape[1], scale=1 / math.sqrt(width),
+        HEADS=heads, D=width, BLOCK=block, PART=plan.part, PARTS=whole > 0, REST=_padded(others - whole),
+        STAGES=plan.stages, Q_ROW=q.stride(1), K_ROW=k.stride(1), CAUSAL=causal, num_warps=plan.warps,
+    )  # fmt: skip
+
+
+def _padded(length: int) -> int:
+    """The side of a factor of a product: a power of two, at least 16."""
+    return max(16, 1 << (length - 1).bit_length())
+
+
+@triton.jit(do_not_specialize=["queries", "keys"])
 def _attention(
-    packed_ptr, y_ptr, norms_ptr, length, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr, CAUSAL: tl.constexpr,
+    q_ptr, k_ptr, y_ptr, norms_ptr, queries, keys, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
+    REST: tl.constexpr, STAGES: tl.constexpr, Q_ROW: tl.constexpr, K_ROW: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """A block of queries of one head of one sample; `norms` are base-2 logarithms of the sums of exponentials."""
-    blocks = tl.cdiv(length, QUERIES)
-    pair, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
-    sample, head = pair // HEADS, pair % HEADS
     WIDTH: tl.constexpr = HEADS * D
-    column = head * D + tl.arange(0, D)
-    m = block * QUERIES + tl.arange(0, QUERIES)
-    first_token = sample.to(tl.int64) * length
-    rows = packed_ptr + first_token * (3 * WIDTH)
-    q = tl.load(rows + m[:, None] * (3 * WIDTH) + column[None, :], mask=(m < length)[:, None], other=0.0)
-    y = tl.zeros((QUERIES, D), tl.float32)
-    largest = tl.full((QUERIES,), -float("inf"), tl.float32)
-    total = tl.zeros((QUERIES,), tl.float32)
-    end = length
-    if CAUSAL:
-        end = tl.minimum(length, block * QUERIES + QUERIES)
+    pair, block = tl.program_id(0) // tl.cdiv(queries, BLOCK), tl.program_id(0) % tl.cdiv(queries, BLOCK)
+    sample, column = (pair // HEADS).to(tl.int64), pair % HEADS * D + tl.arange(0, D)
+    m = block * BLOCK + tl.arange(0, BLOCK)
+    is_query = (m < queries)[:, None]
+    q = tl.load(q_ptr + (sample * queries + m)[:, None] * Q_ROW + column[None, :], mask=is_query, other=0.0)
+    k_rows = k_ptr + sample * keys * K_ROW + column[None, :]
+    y = tl.zeros((BLOCK, D), tl.float32)
+    largest = tl.full((BLOCK,), -1e30, tl.float32)  # not infinite: the first part may have nothing that a query sees
+    total = tl.zeros((BLOCK,), tl.float32)
     factor = scale * 1.4426950408889634
-    for first in tl.range(0, end, KEYS, num_stages=3):
-        n = first + tl.arange(0, KEYS)
-        place = rows + n[:, None] * (3 * WIDTH) + column[None, :]
-        k = tl.load(place + WIDTH, mask=(n < length)[:, None], other=0.0)
-        s = tl.dot(q, tl.trans(k))
-        seen = (n < length)[None, :]
-        if CAUSAL:
-            seen = seen & (n[None, :] <= m[:, None])
-        s = tl.where(seen, s, -float("inf"))
-        higher = tl.maximum(largest, tl.max(s, 1))
-        p = tl.exp2(s * factor - (higher * factor)[:, None])
-        shrink = tl.exp2((largest - higher) * factor)
-        total = total * shrink + tl.sum(p, 1)
-        v = tl.load(place + 2 * WIDTH, mask=(n < length)[:, None], other=0.0)
-        y = tl.dot(p.to(v.dtype), v, y * shrink[:, None])
-        largest = higher
-    y = y / total[:, None]
-    tl.store(
-        y_ptr + (first_token + m)[:, None] * WIDTH + column[None, :],
-        y.to(y_ptr.dtype.element_ty),
-        mask=(m < length)[:, None],
-    )
-    tl.store(norms_ptr + pair * length + m, largest * factor + tl.log2(total), mask=m < length)
+    whole = (keys - 1) // PART * PART
+    rest = whole + tl.arange(0, REST)
+    y, largest, total = _part(q, k_rows, m, rest, keys, y, largest, total, factor, WIDTH, K_ROW, True, CAUSAL)
+    if PARTS:
+        for first in tl.range(0, whole, PART, num_stages=STAGES):
+            n = first + tl.arange(0, PART)
+            y, largest, total = _part(q, k_rows, m, n, keys, y, largest, total, factor, WIDTH, K_ROW, False, CAUSAL)
+    y_place = (sample * queries + m)[:, None] * WIDTH + column[None, :]
+    tl.store(y_ptr + y_place, (y / total[:, None]).to(y_ptr.dtype.element_ty), mask=is_query)
+    tl.store(norms_ptr + pair * queries + m, largest * factor + tl.log2(total), mask=m < queries)
 
 
-@triton.jit(do_not_specialize=["length"])
-def _attention_backward(
-    packed_ptr, y_ptr, norms_ptr, d_y_ptr, d_packed_ptr, parts_ptr, length, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr, CAUSAL: tl.constexpr,
+@triton.jit
+def _part(
+    q, k_rows, m, n, keys, y, largest, total, factor,
+    WIDTH: tl.constexpr, K_ROW: tl.constexpr, LAST: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """One head of one sample: all keys at once, one block of queries after the other.
+    """Sums of values (M, D), largest scores and sums of exponentials (M,), with a part of the keys more."""
+    mask = (n < keys)[:, None] if LAST else None
+    k = tl.load(k_rows + n[:, None] * K_ROW, mask=mask)
+    v = tl.load(k_rows + n[:, None] * K_ROW + WIDTH, mask=mask, other=0.0 if LAST else None)
+    s = tl.dot(q, tl.trans(k))
+    if LAST:
+        s = tl.where((n < keys)[None, :], s, -float("inf"))
+    if CAUSAL:
+        s = tl.where(n[None, :] <= m[:, None], s, -float("inf"))
+    higher = tl.maximum(largest, tl.max(s, 1))
+    p = tl.exp2(s * factor - (higher * factor)[:, None])
+    shrink = tl.exp2((largest - higher) * factor)
+    return tl.dot(p.to(v.dtype), v, y * shrink[:, None]), higher, total * shrink + tl.sum(p, 1)
 
-    Scores are transposed, (keys, queries): they then are factors of the next products as they are.
-    """
-    sample, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+
+@triton.jit(do_not_specialize=["queries", "keys"])
+def _of_queries(
+    q_ptr, k_ptr, y_ptr, norms_ptr, d_y_ptr, alongs_ptr, d_q_ptr, parts_ptr, queries, keys, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
+    REST: tl.constexpr, STAGES: tl.constexpr, Q_ROW: tl.constexpr, K_ROW: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a block of queries, its part of that of the bias, and what gradients of keys need: y · d_y."""
     WIDTH: tl.constexpr = HEADS * D
-    column = head * D + tl.arange(0, D)
-    n = tl.arange(0, KEYS)
-    first_token = sample.to(tl.int64) * length
-    rows = packed_ptr + first_token * (3 * WIDTH)
-    d_rows = d_packed_ptr + first_token * (3 * WIDTH)
-    is_key = (n < length)[:, None]
-    k_place = n[:, None] * (3 * WIDTH) + WIDTH + column[None, :]
-    k = tl.load(rows + k_place, mask=is_key, other=0.0)
-    v = tl.load(rows + k_place + WIDTH, mask=is_key, other=0.0)
-    d_k = tl.zeros((KEYS, D), tl.float32)
-    d_v = tl.zeros((KEYS, D), tl.float32)
-    d_q_sum = tl.zeros((D,), tl.float32)
+    blocks = tl.cdiv(queries, BLOCK)
+    pair, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    sample, column = (pair // HEADS).to(tl.int64), pair % HEADS * D + tl.arange(0, D)
+    m = block * BLOCK + tl.arange(0, BLOCK)
+    is_query = (m < queries)[:, None]
+    q_place = (sample * queries + m)[:, None] * Q_ROW + column[None, :]
+    y_place = (sample * queries + m)[:, None] * WIDTH + column[None, :]
+    q = tl.load(q_ptr + q_place, mask=is_query, other=0.0)
+    d_y = tl.load(d_y_ptr + y_place, mask=is_query, other=0.0)
+    y = tl.load(y_ptr + y_place, mask=is_query, other=0.0)
+    along = tl.sum(y.to(tl.float32) * d_y.to(tl.float32), 1)
+    tl.store(alongs_ptr + pair * queries + m, along, mask=m < queries)
+    norm = tl.load(norms_ptr + pair * queries + m, mask=m < queries, other=float("inf"))
+    k_rows = k_ptr + sample * keys * K_ROW + column[None, :]
+    d_q = tl.zeros((BLOCK, D), tl.float32)
     factor = scale * 1.4426950408889634
-    for first in tl.range(0, length, QUERIES, num_stages=2):
-        m = first + tl.arange(0, QUERIES)
-        is_query = (m < length)[:, None]
-        q_place = m[:, None] * (3 * WIDTH) + column[None, :]
-        y_place = (first_token + m)[:, None] * WIDTH + column[None, :]
-        q = tl.load(rows + q_place, mask=is_query, other=0.0)
-        d_y = tl.load(d_y_ptr + y_place, mask=is_query, other=0.0)
-        y = tl.load(y_ptr + y_place, mask=is_query, other=0.0)
-        norm = tl.load(norms_ptr + tl.program_id(0) * length + m, mask=m < length, other=0.0)
-        along = tl.sum(y.to(tl.float32) * d_y.to(tl.float32), 1)
-        seen = is_key & (m < length)[None, :]
-        if CAUSAL:
-            seen = seen & (n[:, None] <= m[None, :])
-        s = tl.dot(k, tl.trans(q))
-        p = tl.where(seen, tl.exp2(s * factor - norm[None, :]), 0.0)
-        d_v = tl.dot(p.to(d_y.dtype), d_y, d_v)
-        d_p = tl.dot(v, tl.trans(d_y))
-        d_s = (p * (d_p - along[None, :])).to(k.dtype)
-        d_k = tl.dot(d_s, q, d_k)
-        d_q = tl.dot(tl.trans(d_s), k) * scale
-        tl.store(d_rows + q_place, d_q.to(d_packed_ptr.dtype.element_ty), mask=is_query)
-        d_q_sum += tl.sum(d_q, 0)
-    d_k *= scale
-    tl.store(d_rows + k_place, d_k.to(d_packed_ptr.dtype.element_ty), mask=is_key)
-    tl.store(d_rows + k_place + WIDTH, d_v.to(d_packed_ptr.dtype.element_ty), mask=is_key)
-    part = parts_ptr + sample * 3 * WIDTH + column
-    tl.store(part, d_q_sum)
-    tl.store(part + WIDTH, tl.sum(d_k, 0))
-    tl.store(part + 2 * WIDTH, tl.sum(d_v, 0))
+    whole = (keys - 1) // PART * PART
+    rest = whole + tl.arange(0, REST)
+    d_q = _part_of_queries(q, d_y, norm, along, k_rows, m, rest, keys, d_q, factor, WIDTH, K_ROW, True, CAUSAL)
+    if PARTS:
+        for first in tl.range(0, whole, PART, num_stages=STAGES):
+            n = first + tl.arange(0, PART)
+            d_q = _part_of_queries(q, d_y, norm, along, k_rows, m, n, keys, d_q, factor, WIDTH, K_ROW, False, CAUSAL)
+    d_q *= scale
+    tl.store(d_q_ptr + q_place, d_q.to(d_q_ptr.dtype.element_ty), mask=is_query)
+    part = parts_ptr + (sample * blocks + block) * (3 * WIDTH) + column
+    tl.store(part, tl.sum(d_q, 0))
+    tl.store(part + WIDTH, tl.zeros((D,), tl.float32))  # scores of one query may all be shifted
+    tl.store(part + 2 * WIDTH, tl.sum(d_y.to(tl.float32), 0))  # each query shares its gradient among all values
+
+
+@triton.jit
+def _part_of_queries(
+    q, d_y, norm, along, k_rows, m, n, keys, d_q, factor,
+    WIDTH: tl.constexpr, K_ROW: tl.constexpr, LAST: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Gradients of queries (M, D), not scaled, with a part of the keys more."""
+    mask = (n < keys)[:, None] if LAST else None
+    k = tl.load(k_rows + n[:, None] * K_ROW, mask=mask, other=0.0 if LAST else None)
+    v = tl.load(k_rows + n[:, None] * K_ROW + WIDTH, mask=mask)
+    p = tl.exp2(tl.dot(q, tl.trans(k)) * factor - norm[:, None])
+    if CAUSAL:
+        p = tl.where(n[None, :] <= m[:, None], p, 0.0)
+    d_s = p * (tl.dot(d_y, tl.trans(v)) - along[:, None])
+    if LAST:
+        d_s = tl.where((n < keys)[None, :], d_s, 0.0)
+    return tl.dot(d_s.to(k.dtype), k, d_q)
+
+
+@triton.jit(do_not_specialize=["queries", "keys"])
+def _of_keys(
+    q_ptr, k_ptr, norms_ptr, d_y_ptr, alongs_ptr, d_k_ptr, queries, keys, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
+    REST: tl.constexpr, STAGES: tl.constexpr, Q_ROW: tl.constexpr, K_ROW: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """The gradients of a block of keys and of their values."""
+    WIDTH: tl.constexpr = HEADS * D
+    pair, block = tl.program_id(0) // tl.cdiv(keys, BLOCK), tl.program_id(0) % tl.cdiv(keys, BLOCK)
+    sample, column = (pair // HEADS).to(tl.int64), pair % HEADS * D + tl.arange(0, D)
+    n = block * BLOCK + tl.arange(0, BLOCK)
+    is_key = (n < keys)[:, None]
+    k_place = (sample * keys + n)[:, None] * K_ROW + column[None, :]
+    k = tl.load(k_ptr + k_place, mask=is_key, other=0.0)
+    v = tl.load(k_ptr + k_place + WIDTH, mask=is_key, other=0.0)
+    d_k = tl.zeros((BLOCK, D), tl.float32)
+    d_v = tl.zeros((BLOCK, D), tl.float32)
+    q_rows = q_ptr + sample * queries * Q_ROW + column[None, :]
+    d_y_rows = d_y_ptr + sample * queries * WIDTH + column[None, :]
+    norms, alongs = norms_ptr + pair * queries, alongs_ptr + pair * queries
+    factor = scale * 1.4426950408889634
+    whole = (queries - 1) // PART * PART
+    rest = whole + tl.arange(0, REST)
+    d_k, d_v = _part_of_keys(
+        k, v, q_rows, d_y_rows, norms, alongs, n, rest, queries, d_k, d_v, factor, WIDTH, Q_ROW, True, CAUSAL
+    )
+    if PARTS:
+        for first in tl.range(0, whole, PART, num_stages=STAGES):
+            m = first + tl.arange(0, PART)
+            d_k, d_v = _part_of_keys(
+                k, v, q_rows, d_y_rows, norms, alongs, n, m, queries, d_k, d_v, factor, WIDTH, Q_ROW, False, CAUSAL
+            )
+    tl.store(d_k_ptr + k_place, (d_k * scale).to(d_k_ptr.dtype.element_ty), mask=is_key)
+    tl.store(d_k_ptr + k_place + WIDTH, d_v.to(d_k_ptr.dtype.element_ty), mask=is_key)
+
+
+@triton.jit
+def _part_of_keys(
+    k, v, q_rows, d_y_rows, norms, alongs, n, m, queries, d_k, d_v, factor,
+    WIDTH: tl.constexpr, Q_ROW: tl.constexpr, LAST: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Gradients of keys, not scaled, and of values, (N, D) each, with a part of the queries more."""
+    mask = (m < queries)[:, None] if LAST else None
+    q = tl.load(q_rows + m[:, None] * Q_ROW, mask=mask, other=0.0 if LAST else None)
+    d_y = tl.load(d_y_rows + m[:, None] * WIDTH, mask=mask, other=0.0 if LAST else None)
+    norm = tl.load(norms + m, mask=(m < queries) if LAST else None, other=float("inf") if LAST else None)
+    along = tl.load(alongs + m, mask=(m < queries) if LAST else None, other=0.0 if LAST else None)
+    p = tl.exp2(tl.dot(k, tl.trans(q)) * factor - norm[None, :])  # zero behind the last query
+    if CAUSAL:
+        p = tl.where(n[:, None] <= m[None, :], p, 0.0)
+    d_v = tl.dot(p.to(d_y.dtype), d_y, d_v)
+    d_s = p * (tl.dot(v, tl.trans(d_y)) - along[None, :])
+    return tl.dot(d_s.to(k.dtype), q, d_k), d_v

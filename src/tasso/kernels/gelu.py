@@ -26,8 +26,7 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, bias: Tensor, quick: bool) -> Tensor:
         x = x.contiguous()
         y = torch.empty_like(x)
-        rows, width, block = _sizes(x)
-        tile, *_ = shares(rows, block)
+        rows, width, block, tile = _sizes(x)
         with launching(x):
             _gelu[(triton.cdiv(rows, tile), triton.cdiv(width, block))](
                 x, bias, y, rows, WIDTH=width, BLOCK=block, TILE=tile, QUICK=quick, num_warps=4
@@ -41,8 +40,8 @@ class _Gelu(torch.autograd.Function):
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
         x, bias = ctx.saved_tensors
         d_x, sums = torch.empty_like(x), ctx.needs_input_grad[1]
-        rows, width, block = _sizes(x)
-        tile, each, programs = shares(rows, block)
+        rows, width, block, tile = _sizes(x)
+        each, programs = shares(rows, tile, triton.cdiv(width, block))
         parts = torch.empty(programs if sums else 0, width, dtype=torch.float32, device=x.device)
         with launching(x):
             _gelu_backward[(programs, triton.cdiv(width, block))](
@@ -52,10 +51,11 @@ class _Gelu(torch.autograd.Function):
         return d_x, column_sums(parts) if sums else None, None
 
 
-def _sizes(x: Tensor) -> tuple[int, int, int]:
-    """Rows, their width, and the columns of a program."""
+def _sizes(x: Tensor) -> tuple[int, int, int, int]:
+    """Rows, their width, the columns of a program, and the rows that it has at once."""
     width = x.shape[-1]
-    return math.prod(x.shape[:-1]), width, min(1024, triton.next_power_of_2(width))
+    block = min(1024, triton.next_power_of_2(width))
+    return math.prod(x.shape[:-1]), width, block, max(1, 2048 // block)
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -43,7 +43,7 @@ class _AddNorm(torch.autograd.Function):
         # Two tensors, not parts of one: both are aligned then, and the kernel is compiled once.
         mean, scale = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
         block = triton.next_power_of_2(width)
-        tile, *_ = shares(rows, block)
+        tile = max(1, 2048 // block)
         with launching(x):
             _add_norm[(triton.cdiv(rows, tile),)](
                 x, x if update is None else update.contiguous(), weight if bias is None else bias, weight, shift, total,
@@ -65,7 +65,8 @@ class _AddNorm(torch.autograd.Function):
         width, rows = total.shape[-1], total.numel() // total.shape[-1]
         sums = any(ctx.needs_input_grad[index] for index in (2, 3, 4))
         block = triton.next_power_of_2(width)
-        tile, each, programs = shares(rows, block)
+        tile = max(1, 1024 // block)
+        each, programs = shares(rows, tile)
         d_x = torch.empty_like(total)
         rounds = ctx.adds and total.dtype != torch.bfloat16
         d_update = torch.empty_like(total, dtype=torch.bfloat16) if rounds else d_x
@@ -74,7 +75,8 @@ class _AddNorm(torch.autograd.Function):
             _add_norm_backward[(programs,)](
                 d_normed.contiguous(), d_normed if d_total is None else d_total.contiguous(), total, mean, scale,
                 weight, d_x, d_update, parts, rows, each,
-                WIDTH=width, BLOCK=block, TILE=tile, ADDS=d_total is not None, ROUNDS=rounds, SUMS=sums, num_warps=2,
+                WIDTH=width, BLOCK=block, TILE=tile, ADDS=d_total is not None, ROUNDS=rounds, SUMS=sums,
+                num_warps=max(1, block // 1024),
             )  # fmt: skip
         d_weight, d_shift, d_bias = (
             column_sums(parts.view(programs, 3 * width)).view(3, width) if sums else (None, None, None)

@@ -54,7 +54,11 @@ class Operations:
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """A linear layer with its weights cast."""
-        return self.raw_linear(x, self.cast(weight), bias if bias is None else self.cast(bias))
+        return self.product(x, weight, self.cast(weight), bias if bias is None else self.cast(bias))
+
+    def product(self, x: Tensor, weight: Tensor, low: Tensor, bias: Tensor | None) -> Tensor:
+        """x Wᵀ + bias, of a weight as it is and cast; the bias is cast."""
+        return self.raw_linear(x, low, bias)
 
     @staticmethod
     def of(transformer: Any, linear: Linear, device: torch.device) -> Operations:
@@ -113,20 +117,29 @@ class Operations:
         self, attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Self-attention of tokens (B, L, width): (B, queries or L, width), and a bias that is still to be added."""
-        batch, length, width = x.shape
+        width = x.shape[2]
         of_heads = (attention.num_heads, width // attention.num_heads)
-        weight, bias = attention.in_proj_weight, attention.in_proj_bias
-        assert weight is not None
-        assert bias is not None
-        w, b = self.cast(weight), self.cast(bias)
-        if queries is None:
-            q, k, v = self.raw_linear(x, w, b).view(batch, length, 3, *of_heads).permute(2, 0, 3, 1, 4)
+        assert attention.in_proj_bias is not None
+        first, second = self.in_projection(attention, x, self.cast(attention.in_proj_bias), queries)
+        if second is None:
+            q, k, v = first.view(*first.shape[:2], 3, *of_heads).permute(2, 0, 3, 1, 4)
         else:
-            (w_q, w_kv), (b_q, b_kv) = (torch.split(packed, [width, 2 * width]) for packed in (w, b))
-            q = self.raw_linear(x[:, :queries], w_q, b_q).view(batch, queries, *of_heads).transpose(1, 2)
-            k, v = self.raw_linear(x, w_kv, b_kv).view(batch, length, 2, *of_heads).permute(2, 0, 3, 1, 4)
+            q = first.view(*first.shape[:2], *of_heads).transpose(1, 2)
+            k, v = second.view(*second.shape[:2], 2, *of_heads).permute(2, 0, 3, 1, 4)
         y = attend(q, k, v, causal)
         return self.projected(attention.out_proj, y.transpose(1, 2).flatten(2))
+
+    def in_projection(
+        self, attention: nn.MultiheadAttention, x: Tensor, bias: Tensor, queries: int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Queries, keys and values of tokens (B, L, width) in one, (B, L, 3 width); or the first so many queries, and
+        keys and values, (B, L, 2 width)."""
+        assert attention.in_proj_weight is not None
+        packed = (attention.in_proj_weight, self.cast(attention.in_proj_weight), bias)
+        if queries is None:
+            return self.product(x, *packed), None
+        of_q, of_kv = zip(*(torch.split(tensor, [x.shape[2], 2 * x.shape[2]]) for tensor in packed), strict=True)
+        return self.product(x[:, :queries], *of_q), self.product(x, *of_kv)
 
     def projected(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """The output of the last layer of attention or of an MLP, and a bias that is still to be added."""

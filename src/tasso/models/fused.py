@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from open_clip.transformer import LayerNorm, LayerNormFp32, QuickGELU
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from tasso.kernels.attention import attention as attend_packed
+from tasso.kernels.attention import attention as attend
 from tasso.kernels.attention import fits_attention
 from tasso.kernels.gelu import gelu
 from tasso.kernels.norm import WIDEST, add_norm
@@ -23,6 +24,12 @@ from tasso.models.unit import unit
 
 class Fused(Operations):
     """With Triton's kernels: biases are added by the kernel that reads a product, not by the product."""
+
+    def product(self, x: Tensor, weight: Tensor, low: Tensor, bias: Tensor | None) -> Tensor:
+        if self.raw_linear is not F.linear or weight.dtype != torch.float32:
+            return super().product(x, weight, low, bias)
+        y: Tensor = _Product.apply(x.to(low.dtype), weight, low.detach(), bias)
+        return y
 
     def read_normed(self, residual: Residual, norm: nn.Module) -> tuple[Residual, Tensor]:
         if not self._is_norm(norm):
@@ -36,15 +43,12 @@ class Fused(Operations):
     def attention(
         self, attention: nn.MultiheadAttention, x: Tensor, queries: int | None = None, causal: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        heads = attention.num_heads
-        if queries is not None or not fits_attention(x.shape[1], x.shape[2], heads):
+        if not fits_attention(x.shape[2], attention.num_heads):
             return super().attention(attention, x, queries, causal)
-        assert attention.in_proj_weight is not None
         assert attention.in_proj_bias is not None
         bias = self.cast(attention.in_proj_bias).detach()  # its gradient comes from the kernel
-        packed = self.raw_linear(x, self.cast(attention.in_proj_weight), bias)
-        y = attend_packed(packed, attention.in_proj_bias, heads, causal)
-        return self.projected(attention.out_proj, y)
+        q, kv = self.in_projection(attention, x, bias, queries)
+        return self.projected(attention.out_proj, attend(q, kv, attention.in_proj_bias, attention.num_heads, causal))
 
     def projected(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
         if not is_original(layer, *LINEAR_LAYERS):
@@ -70,13 +74,39 @@ class Fused(Operations):
         )
 
 
+class _Product(torch.autograd.Function):
+    """x Wᵀ + bias in bfloat16, with the gradient of W in float32: the product that makes it has it anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, low: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, low)
+        return F.linear(x, low, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, low = ctx.saved_tensors
+        rows = d_y.flatten(0, -2)
+        needs_x, needs_weight, _, needs_bias = ctx.needs_input_grad
+        d_weight = float32_product(rows.mT, x.flatten(0, -2)) if needs_weight else None
+        return d_y @ low if needs_x else None, d_weight, None, rows.sum(0) if needs_bias else None
+
+
+def float32_product(left: Tensor, right: Tensor) -> Tensor:
+    """The product of two matrices in bfloat16, not rounded."""
+    assert left.dtype == right.dtype
+    if not left.is_cuda:
+        return left.float() @ right.float()
+    return torch.mm(left, right, out_dtype=torch.float32)
+
+
 def rehearse(
     transformer: Any, lengths: Sequence[int], dtype: torch.dtype, causal: bool = False
 ) -> threading.Thread | None:
     """Compile the kernels of a transformer's blocks meanwhile, in a thread: in a first run that takes seconds.
 
     Args:
-        lengths: tokens per sample; kernels of attention depend on the next power of two.
+        lengths: tokens per sample.
         dtype: of the residual stream.
     """
     if any(map(has_hooks, transformer.resblocks[0].modules())):  # they may count their calls
@@ -104,8 +134,8 @@ def use_kernels(block: Any, length: int, dtype: torch.dtype, causal: bool) -> No
         x = torch.ones(2, length, len(weight), dtype=dtype, device=weight.device, requires_grad=True)
         run = Operations.of(block, F.linear, weight.device)
         residual = Residual(x)
-        for _ in range(2):  # the first has nothing to add
-            residual = run.block(block, residual, causal=causal)
+        for queries in (None, None) if causal else (None, None, 1):  # the first has nothing to add
+            residual = run.block(block, residual, queries, causal)
         unit(residual.read().float().mean(1)).sum().backward()  # type: ignore[no-untyped-call]
 
 
