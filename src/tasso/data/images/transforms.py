@@ -179,18 +179,19 @@ def resample(pixels: Tensor, spans: Tensor | None, preprocess: Preprocess) -> Te
         return pixels.float() / 255
     height, width, size, filter_ = *pixels.shape[-2:], preprocess.size, preprocess.interpolation
     kind = torch.float16 if pixels.is_cuda else torch.float32
-    image = pixels.to(kind)
     spans = spans.to(pixels.device, non_blocking=True)
     if height == width:  # half as many launches
-        left, right = _weights(torch.cat([*spans], 1), size, width, filter_)[:, None].chunk(2)
+        above, beside = _weights(torch.cat([*spans], 1), size, width, filter_).chunk(2)
     else:
-        sides = zip(spans, (height, width), strict=True)
-        left, right = (_weights(span, size, side, filter_)[:, None] for span, side in sides)
-    right = right.mT
-    parts = [image[..., band] @ right[..., band, at] for at, band in _bands(spans[1], size, width, filter_)]
-    image = _cat(parts, -1)
-    parts = [left[..., at, band] @ image[..., band, :] for at, band in _bands(spans[0], size, height, filter_)]
-    return _cat(parts, -2).clamp_(0, 255).float().div_(255)
+        above, beside = (_weights(span, size, side, filter_) for span, side in zip(spans, (height, width), strict=True))
+    # Channels within rows, so that both products are of matrices, one per image.
+    rows = pixels.transpose(1, 2).to(kind, memory_format=torch.contiguous_format).flatten(1, 2)
+    parts = [rows[..., band] @ beside.mT[:, band, at] for at, band in _bands(spans[1], size, width, filter_)]
+    image = _cat(parts, -1).view(len(pixels), height, -1)
+    parts = [above[:, at, band] @ image[:, band] for at, band in _bands(spans[0], size, height, filter_)]
+    view = _cat(parts, -2).view(len(pixels), size, 3, size).transpose(1, 2)
+    layout = torch.contiguous_format if pixels.is_cuda else torch.preserve_format  # a GPU copies here anyway
+    return view.clamp_(0, 255).to(torch.float32, memory_format=layout).div_(255)
 
 
 def _weights(spans: Tensor, size: int, source: int, interpolation: Interpolation) -> Tensor:
