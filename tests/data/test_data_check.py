@@ -20,7 +20,7 @@ from tasso.data import BENCHMARKS
 from tasso.data.annotated import FolderSource
 from tasso.data.benchmarks import Benchmark
 from tasso.data.benchmarks.paper import annotated
-from tasso.data.prepare import unreadable
+from tasso.data.images import unreadable
 from tasso.data.prepare.fingerprint import Fingerprint, allowed, differences
 from tasso.data.prepare.options import Options
 from tasso.data.prepare.prepare import prepare
@@ -104,7 +104,7 @@ def broken_reference(root: Path) -> None:
 FAULTS: dict[str, tuple[Any, str, str]] = {
     "a broken image": (broken_image, "dtd", "images cannot be read"),
     "an image that is gone": (gone_image, "eurosat", "River_0003.jpg"),
-    "a broken reference image": (broken_reference, "imagenet", "1 of 12 images cannot be read (reference images)"),
+    "a broken reference image": (broken_reference, "imagenet", "reference images: 1 of 12 images cannot be read: "),
     "fewer images": (
         lambda root: edit(root, "dtd", "dtd", lambda d: d["data"]["train"].pop()), "dtd", "counts: 14 train, not 15"),
     "train in test": (

@@ -25,7 +25,7 @@ from tasso.data.drawn import ReferenceSource
 from tasso.data.images import Preprocess
 from tasso.data.images import decode as decode_module
 from tasso.data.images.decode import ImagePool, decode, decode_all, made_ahead
-from tasso.data.prepare.unreadable import CheckedImages, unreadable
+from tasso.data.images.unreadable import CheckedImages, unreadable
 from tasso.data.task import Array, AsStored, ImageSet, Source
 from tasso.decoding import processes
 from tasso.decoding.pillow import CorruptImageError, _upright

@@ -36,7 +36,7 @@ GROUPS: dict[str, dict[str, tuple[Command, str]]] = {
     },
     "data": {
         "data prepare": (data.data_prepare, "get, unpack and annotate the paper's data sets"),
-        "data check": (data.data_check, "verify sizes, images and class names of a benchmark"),
+        "data check": (data.data_check, "verify sizes, images and class names of a benchmark or of your own folders"),
         "data pack": (data.data_pack, "decode each image of a benchmark once, for all runs"),
     },
     "research": {

@@ -44,7 +44,8 @@ def data_check(args: list[str]) -> None:
     from tasso.cli.data_fingerprint import zero_shot
     from tasso.data.prepare.check import check, report_lines
 
-    parser = Parser("tasso data check", "Sizes, images and class names of a benchmark; with a model, its accuracy.")
+    does = "Sizes, images and class names of a benchmark or of own tasks; with a model, its accuracy."
+    parser = Parser("tasso data check", does)
     parser.option("--decode", bool, "decode the images", True)
     parser.option("--tolerance", float, "points that an accuracy may be off", 0.5)
     parser.option("--json", bool, "print JSON instead of text", False)
@@ -65,6 +66,7 @@ def data_check(args: list[str]) -> None:
 def data_pack(args: list[str]) -> None:
     """tasso data pack"""
     from tasso.data import load_sequence
+    from tasso.data.damaged import advice_on_unreadable
     from tasso.data.images import open_packs, thread_pool
 
     parser = Parser("tasso data pack", "Decode each image of a benchmark once: training, test and reference.")
@@ -77,7 +79,8 @@ def data_pack(args: list[str]) -> None:
         raise ConfigError("pack_dir: where shall the packs lie? Give --pack-dir")
     # Own tasks bring no reference images, and need none to be packed.
     with_reference = config.tasks is None or config.reference is not None
-    packs.packed(load_sequence(config, with_reference=with_reference))
+    with advice_on_unreadable(config):
+        packs.packed(load_sequence(config, with_reference=with_reference))
     if not packs.reports:
         print(f"{config.benchmark}: its images are drawn by code, there is nothing to pack")
         return

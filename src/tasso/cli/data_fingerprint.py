@@ -17,7 +17,8 @@ PAPER_MODEL = "ViT-B-16-quickgelu"
 def zero_shot(config: RunConfig) -> ZeroShot:
     """Evaluate the model. Known rows hold for one prompt and for whole test sets, so others are not compared."""
     found = evaluate(config)
-    prompt = BENCHMARKS[config.benchmark].options.get("template", TEMPLATE)
+    options = BENCHMARKS[config.benchmark].options if config.benchmark in BENCHMARKS else {}
+    prompt = options.get("template", TEMPLATE)
     comparable = resolve(config)[0].template == prompt and config.test_per_class is None
     rows = {setting: dict(zip(found["tasks"], found[setting], strict=True)) for setting in ("mtil", "mcil")}
     return ZeroShot(

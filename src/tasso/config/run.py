@@ -56,7 +56,7 @@ class RunConfig:
         "your own tasks: NAME=PLACE …, where a place is a folder, a table, shards or hf:DATASET; or YAML files; "
         "repeatable",
         None, unset="the benchmark's", metavar="NAME=PLACE", scope="data", content=True,
-        commands="run sweep eval merge pack extend",
+        commands="run sweep eval merge check pack extend",
     )
     data_root: Path | None = option(
         "folder with the benchmark's data sets, unpacked or as zips",
@@ -112,7 +112,7 @@ class RunConfig:
     )
     test_share: float = option(
         "own tasks without test images: share of each class that is held out for testing; 1: all, for tasso eval",
-        0.2, scope="data", gt=0, le=1, commands=f"{RUNS} eval merge pack",
+        0.2, scope="data", gt=0, le=1, commands=f"{RUNS} {EVAL} pack",
     )
     val_share: float = option(
         "--evaluate-on val, tasks without validation images: share of each class's training images that is held back",
@@ -120,12 +120,12 @@ class RunConfig:
     )
     split_seed: int = option(
         "seed of both splits, the same for all runs",
-        1102, scope="data", ge=0, lt=SEED, commands=f"{RUNS} eval merge pack",
+        1102, scope="data", ge=0, lt=SEED, commands=f"{RUNS} {EVAL} pack",
     )
     reference: str | None = option(
         "reference images: a folder of any images, those of a benchmark, or task: the training images of each task",
         None, unset="the benchmark's own; with own tasks those of atlas", metavar="PLACE", scope="data", content=True,
-        commands=f"{RUNS} pack",
+        commands=f"{RUNS} check pack",
     )
     reference_images: int = option(
         "number of reference images, at most", 100_000, scope="data", ge=1, commands=f"{RUNS} check pack"
@@ -147,8 +147,9 @@ class RunConfig:
         256, scope="data", ge=1, commands=f"{RUNS} {EVAL} pack",
     )
     corrupt: Literal["error", "skip"] = option(
-        "training and reference images that cannot be decoded: stop, or leave them out (needs --pack-dir)",
-        "error", scope="data", commands=f"{RUNS} pack",
+        "images that cannot be decoded: stop, or leave them out, of own tasks as if they were not there; a benchmark's "
+        "images to evaluate on are never left out (and it needs --pack-dir)",
+        "error", scope="data", commands=f"{RUNS} eval merge pack extend",
     )
 
     model: str = option(
@@ -300,8 +301,8 @@ class RunConfig:
         check_options(self)
         if not isinstance(self.method.get("name"), str):
             raise ConfigError("method: needs a name, as in method: {name: tasso, rank: 144}")
-        packed = self.corrupt == "error" or self.pack_dir is not None
-        require(self, "corrupt", packed, "needs --pack-dir, since images are checked when they are packed")
+        checked = self.corrupt == "error" or self.tasks or self.pack_dir is not None
+        require(self, "corrupt", bool(checked), "needs --pack-dir, since a benchmark's images are checked when packed")
         known = re.fullmatch(r"full|lora|norms|last:[1-9][0-9]{0,3}", self.tune) is not None
         require(self, "tune", known, "must be full, lora, norms or last:N")
         for key in self.lora_settings:

@@ -14,6 +14,7 @@ from tasso.config.task_specs import TaskSpec, names_catalogue
 from tasso.data.annotated import PREPARE, check_files
 from tasso.data.benchmarks import ATLAS, BENCHMARKS, Benchmark
 from tasso.data.benchmarks.base import Reference
+from tasso.data.damaged import check_whole, readable
 from tasso.data.readers import find_all_images, load_own
 from tasso.data.readers.labelled import lines
 from tasso.data.readers.split import draw, few_shot, first_of_each, hold_back
@@ -46,9 +47,18 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
             check_files(images, f"task {task.name!r}, {split}")
     if config.merges_names:
         _check_shared_names(tasks)
-    sequence = TaskSequence(config.benchmark, config.sequence, tasks)
-    if not with_reference:
-        return sequence
+    left_out = {task.name: task.left_out for task in tasks if task.left_out}
+    sequence = TaskSequence(config.benchmark, config.sequence, tasks, left_out=left_out)
+    sequence = _with_reference(sequence, config) if with_reference else sequence
+    if config.corrupt == "error":  # else all have been decoded
+        own = [images for task in tasks if config.tasks for images in (task.train, task.evaluated)]
+        named = [sequence.reference] if sequence.reference and config.reference not in (None, *BENCHMARKS) else []
+        check_whole([*own, *named])
+    return sequence
+
+
+def _with_reference(sequence: TaskSequence, config: RunConfig) -> TaskSequence:
+    """The sequence with its reference images and texts."""
     if config.reference_texts:
         try:
             sequence = dataclasses.replace(sequence, reference_texts=tuple(lines(config.reference_texts)))
@@ -56,10 +66,14 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
             raise DataError(f"reference_texts: {error}") from None
     if config.reference == TASK_IMAGES:
         return sequence
-    reference, class_names = _load_reference(config)
+    reference, class_names = load_reference(config)
     reference = subset(reference, config)
     check_files(reference, "reference images")
-    return dataclasses.replace(sequence, reference=reference, reference_names=class_names)
+    left_out = dict(sequence.left_out)
+    if config.corrupt == "skip" and config.pack_dir is None:  # packs leave them out themselves
+        reference, unreadable = readable(reference, "reference images", config.workers)
+        left_out |= {"reference": unreadable} if unreadable else {}
+    return dataclasses.replace(sequence, reference=reference, reference_names=class_names, left_out=left_out)
 
 
 def _check_shared_names(tasks: Sequence[Task]) -> None:
@@ -99,7 +113,7 @@ def with_benchmark_options(config: RunConfig) -> RunConfig:
 
 def _options_of_benchmarks(config: RunConfig) -> dict[str, Any]:
     """What the benchmark of a run says, or that of single tasks, where the run says nothing."""
-    specs = _specs(config)
+    specs = task_specs(config)
     known = sorted(BENCHMARKS.keys() & _benchmarks_of(specs))
     protocols = {BENCHMARKS[name].protocol: name for name in known if BENCHMARKS[name].protocol}
     if len(protocols) > 1:
@@ -120,7 +134,7 @@ def _options_of_benchmarks(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in found[0].items() if value is not None} if found else {}
 
 
-def _specs(config: RunConfig) -> list[TaskSpec]:
+def task_specs(config: RunConfig) -> list[TaskSpec]:
     """The tasks of a run as users write own tasks; those of a benchmark are such as `atlas:food`."""
     if config.tasks or config.benchmark not in BENCHMARKS:
         return config.tasks or []
@@ -137,9 +151,9 @@ def _steps(config: RunConfig) -> Iterator[Task]:
 
     Images are drawn and held back before: a class has the same ones in whatever step it is learned.
     """
-    specs = {spec["name"]: spec for spec in _specs(config)}
+    specs = {spec["name"]: spec for spec in task_specs(config)}
     for name in task_order(config):
-        task = _load_task(specs[name], config)
+        task = load_task(specs[name], config)
         if config.evaluate_on == "val":
             task = for_validation(task, config)
         if count := config.test_per_class:
@@ -190,13 +204,13 @@ def task_order(config: RunConfig) -> list[str]:
         for source in (spec["from"] for spec in config.tasks if names_catalogue(spec["from"])):
             _catalogue_task(source, config)
         return order([spec["name"] for spec in config.tasks], config.sequence, limit)
-    benchmark = _benchmark(config.benchmark, "benchmark")
+    benchmark = find_benchmark(config.benchmark, "benchmark")
     if benchmark.needs_root and config.data_root is None:
         raise ConfigError(f"data_root: benchmark {benchmark.name} needs --data-root, the folder with its data sets")
     return order(benchmark.tasks, config.sequence, limit, benchmark.sequences)
 
 
-def _load_task(spec: TaskSpec, config: RunConfig) -> Task:
+def load_task(spec: TaskSpec, config: RunConfig) -> Task:
     """A task as this run reads it."""
     if not names_catalogue(spec["from"]):
         return load_own(spec, config)
@@ -223,7 +237,7 @@ def _oriented(images: ImageSet, benchmark: Benchmark, config: RunConfig) -> Imag
 def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
     """Benchmark and task of a name such as `atlas:food`."""
     name, _, task = source.partition(":")
-    benchmark = _benchmark(name, "tasks")
+    benchmark = find_benchmark(name, "tasks")
     if task not in benchmark.tasks:
         raise ConfigError(f"tasks: {name} has {no_such('task', task, benchmark.tasks)}")
     if benchmark.needs_root and config.data_root is None:
@@ -231,18 +245,18 @@ def _catalogue_task(source: str, config: RunConfig) -> tuple[Benchmark, str]:
     return benchmark, task
 
 
-def _benchmark(name: str, key: str) -> Benchmark:
+def find_benchmark(name: str, key: str) -> Benchmark:
     if name not in BENCHMARKS:
         raise ConfigError(f"{key}: {no_such('benchmark', name, BENCHMARKS)}")
     return BENCHMARKS[name]
 
 
-def _load_reference(config: RunConfig) -> Reference:
+def load_reference(config: RunConfig) -> Reference:
     """Images, and the class names of their data set if it has any."""
     name = config.reference or (ATLAS.name if config.tasks else config.benchmark)
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
-        photographs = any(not one or BENCHMARKS[one].needs_root for one in _benchmarks_of(_specs(config)))
+        photographs = any(not one or BENCHMARKS[one].needs_root for one in _benchmarks_of(task_specs(config)))
         if benchmark.reference is ATLAS.reference and photographs:
             log.warning("%s", DRAWN_REFERENCE)
         images, names = benchmark.load_reference(data_root(config, benchmark), config.check_counts)

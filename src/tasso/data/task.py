@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -152,6 +152,7 @@ class Task:
         templates: prompt templates of its own; empty: those of the run.
         split: the images that accuracies are measured on.
         train_templates: prompt templates of training; empty: those of evaluation.
+        left_out: keys of images that cannot be read and are in none of its sets.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Task:
     templates: tuple[str, ...] = ()
     split: EvaluatedSplit = "test"
     train_templates: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @staticmethod
     def of(
@@ -230,6 +232,8 @@ class TaskSequence:
     # Class names of the reference images' data set, and reference texts given by the user.
     reference_names: tuple[str, ...] = ()
     reference_texts: tuple[str, ...] = ()
+    # Keys of images that cannot be read and were left out, by task, and of reference images.
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:

@@ -12,6 +12,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from tasso.errors import DataError
 
 Array = npt.NDArray[Any]
+NOT_READABLE = "not a readable image"
 
 
 class CorruptImageError(DataError):
@@ -26,7 +27,8 @@ def decode_bytes(stored: bytes, upright: bool, where: str) -> Image.Image:
     except MemoryError:
         raise DataError(f"{where}: not enough memory for this image") from None
     except Exception as error:  # Pillow raises errors of many kinds for a damaged file
-        raise CorruptImageError(f"{where}: not a readable image: {reason(error)}") from None
+        why = reason(error) if stored else "the file is empty"
+        raise CorruptImageError(f"{where}: {NOT_READABLE}: {why}") from None
 
 
 def reason(error: Exception) -> str:

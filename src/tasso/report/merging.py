@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tasso.config import from_dict
+from tasso.data.damaged import advice_on_unreadable
 from tasso.errors import ConfigError
 from tasso.files import write_text
 from tasso.models.export import Source, export_model
@@ -57,12 +58,13 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
     config = from_dict({**_options_of_run(first), **_options_of_run(second), **options}, "merge")
     for run in filter(None, map(_run_of, (first, second))):
         check_split(run, config)
-    evaluator = Evaluator(config, a)  # moves A to the device
-    b.to(a.device)
     rows = []
-    for alpha in values:
-        found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
-        rows.append({"alpha": alpha, **found.settings()})
+    with advice_on_unreadable(config):
+        evaluator = Evaluator(config, a)  # moves A to the device
+        b.to(a.device)
+        for alpha in values:
+            found = evaluator.rows(Inference(merged(a, b, alpha)), f"alpha {alpha:g}")
+            rows.append({"alpha": alpha, **found.settings()})
     what = {"a": a_name, "b": b_name, "benchmark": config.benchmark, "split": config.evaluate_on}
     curve = {**what, "tasks": evaluator.sequence.names, "rows": rows}
     with new_folder(folder, "merge") as target, drawing():

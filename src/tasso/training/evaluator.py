@@ -9,6 +9,7 @@ from typing import Any
 
 from tasso.config import RunConfig, from_dict, options_of, read_templates, unwrap
 from tasso.data import BENCHMARKS, TaskSequence, load_sequence
+from tasso.data.damaged import advice_on_unreadable
 from tasso.data.images import PixelCache, open_packs, thread_pool
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
@@ -36,7 +37,7 @@ def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) ->
         if given.get("benchmark") in BENCHMARKS:
             dropped |= BENCHMARKS[given["benchmark"]].options.keys()
         if recorded.get("tasks"):
-            dropped |= {"benchmark", "tasks", "sequence", "limit_tasks"}
+            dropped |= {"benchmark", "tasks", "sequence", "limit_tasks", "corrupt"}
         recorded = {key: value for key, value in recorded.items() if key not in dropped}
     return from_dict({**recorded, **given}, where)
 
@@ -76,10 +77,11 @@ def evaluate(config: RunConfig, run: Path | None = None, after: str | None = Non
     if run:
         check_split(RunFolder(run), config)
         check_weights_of(RunFolder(run), clip)
-    evaluator = Evaluator(config, clip)
-    checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
-    learned = _count_learned(RunFolder(run), checkpoint, evaluator.sequence) if run and checkpoint else 0
-    rows = evaluator.rows(inference, learned=learned)
+    with advice_on_unreadable(config):
+        evaluator = Evaluator(config, clip)
+        checkpoint, inference = load_checkpoint(clip, RunFolder(run), after) if run else (None, Inference(clip))
+        learned = _count_learned(RunFolder(run), checkpoint, evaluator.sequence) if run and checkpoint else 0
+        rows = evaluator.rows(inference, learned=learned)
     return {
         "model": str(clip.spec),
         "checkpoint": checkpoint,

@@ -15,6 +15,7 @@ import torch
 
 from tasso.config import AUTO, RunConfig, read_templates, unwrap
 from tasso.data import Task, TaskSequence, load_sequence
+from tasso.data.damaged import advice_on_unreadable
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init_distributed
 from tasso.errors import ConfigError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
@@ -85,13 +86,14 @@ def learn_resolved(
         return results
     check_installed(config.track)
     folder.check_usable(config)
-    learner = Learner(config, method, folder, distributed=distributed, extends=extends)
-    with closing(learner.data.cache), folder.opened(config):
-        begin(learner)
-        distributed.barrier()  # the folder exists, and with --overwrite its old content is removed
-        results = learner.run()
-        distributed.barrier()  # a rank that exits early would abort the others
-        return results
+    with advice_on_unreadable(config, folder.config_file):
+        learner = Learner(config, method, folder, distributed=distributed, extends=extends)
+        with closing(learner.data.cache), folder.opened(config):
+            begin(learner)
+            distributed.barrier()  # the folder exists, and with --overwrite its old content is removed
+            results = learner.run()
+            distributed.barrier()  # a rank that exits early would abort the others
+            return results
 
 
 def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | None:

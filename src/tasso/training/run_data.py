@@ -35,7 +35,7 @@ class RunData:
         self.pool = thread_pool(config.workers)
         packs = open_packs(config, self.pool, preprocess)
         self.sequence = distributed.main_first(lambda: packs.packed(sequence)) if packs else sequence
-        self.left_out = packs.left_out if packs else {}
+        self.left_out = {**sequence.left_out, **(packs.left_out if packs else {})}
         self.cache = PixelCache(preprocess, device, self.pool, config.cache_gib, packs)
 
     def pixels(self, images: ImageSet, what: str) -> Pixels:

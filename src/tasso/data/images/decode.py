@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tasso.data.task import Array, Draws, ImageSet, NotTurned
-from tasso.decoding.pillow import CorruptImageError
+from tasso.decoding.pillow import NOT_READABLE, CorruptImageError
 from tasso.decoding.processes import end_idle, view_all_elsewhere
 from tasso.decoding.views import Decoded, Indices
 from tasso.decoding.worker import Stored, View, view_all
@@ -145,9 +145,9 @@ def _read(images: ImageSet, index: int) -> Stored | DataError:
     try:
         content = images.source.read(key)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        return CorruptImageError(f"{where}: not a readable image: {error}")
+        return CorruptImageError(f"{where}: {NOT_READABLE}: {error}")
     except Exception as error:  # no permission, no memory, no such file: the image itself may be fine
-        return DataError(f"{where}: not a readable image: {error}")
+        return DataError(f"{where}: {NOT_READABLE}: {error}")
     # Plain bytes, since a worker should not need to know what these are.
     upright = not isinstance(content, NotTurned)
     return Stored(content if upright else bytes(content), upright, where)

@@ -22,14 +22,8 @@ from tasso.files import is_temporary, write_atomically, write_text
 from tasso.progress import progress
 
 
-def build(
-    folder: Path, images: ImageSet, stamps: Sequence[str], size: int, pool: ImagePool, skip: bool, title: str
-) -> None:
-    """Write the pack of a set. The caller has locked the folder.
-
-    Args:
-        skip: leave out images that cannot be decoded; otherwise the first of them is an error.
-    """
+def build(folder: Path, images: ImageSet, stamps: Sequence[str], size: int, pool: ImagePool, title: str) -> None:
+    """Write the pack of a set, without images that cannot be decoded. The caller has locked the folder."""
     for path in filter(is_temporary, folder.iterdir()):  # of killed processes
         path.unlink(missing_ok=True)
     # Named by content: until the new index is in place, an older one still finds its own pixels.
@@ -38,8 +32,7 @@ def build(
     errors: dict[int, str] = {}
 
     def write(path: Path) -> None:
-        keep = CorruptImageError if skip else ()
-        results = decode_all(images, range(len(images)), pool, partial(shrunk, size), keep=keep)
+        results = decode_all(images, range(len(images)), pool, partial(shrunk, size), keep=CorruptImageError)
         # Closed at once when something goes wrong: else the threads would first decode all that is queued.
         packing = contextlib.closing(results)
         with path.open("wb") as file, progress(f"packing {title}", len(images)) as advance, packing as packed:

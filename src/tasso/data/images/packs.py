@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasso.config import RunConfig
+from tasso.data.damaged import listed
 from tasso.data.images.decode import ImagePool
 from tasso.data.images.pack import DamagedPackError, Pack, open_pack
 from tasso.data.images.packing import build
 from tasso.data.task import AsStored, ImageSet, JoinedSource, Source, Stamped, Task, TaskSequence
-from tasso.decoding.pillow import CorruptImageError
 from tasso.decoding.views import Preprocess
 from tasso.errors import ConfigError, DataError
 from tasso.files import locked
@@ -39,13 +39,14 @@ class Report:
 class Packs:
     """A folder with one pack per set."""
 
-    def __init__(self, folder: Path, size: int, skip: bool, pool: ImagePool) -> None:
+    def __init__(self, folder: Path, size: int, skip: bool, pool: ImagePool, own: bool = False) -> None:
         """
         Args:
             size: short side of packed images; smaller ones are kept as they are.
             skip: leave out training and reference images that cannot be decoded.
+            own: the tasks are the user's, whose unreadable images can all be left out when they are loaded.
         """
-        self.folder, self.size, self.skip, self.pool = folder, size, skip, pool
+        self.folder, self.size, self.skip, self.pool, self.own = folder, size, skip, pool, own
         self.reports: list[Report] = []
         self.left_out: dict[str, list[str]] = {}  # keys of unreadable images by the name of their set
         self._locations: dict[tuple[Source, str], Location] = {}
@@ -81,17 +82,14 @@ class Packs:
         started = time.perf_counter()
         skip = self.skip and may_skip
         try:
-            pack = self._open(images, images.source.stamps(images.keys), name, skip)
-        except CorruptImageError as error:
-            raise DataError(f"{name}: {error}. {_advice(may_skip)}") from None
+            pack = self._open(images, images.source.stamps(images.keys), name)
         except OSError as error:
             raise DataError(f"pack_dir: cannot pack {name} in {self.folder}: {error}") from None
         readable, errors = pack.readable, pack.index.errors
         if errors:
-            first = next(iter(errors.values()))
-            text = f"{name}: {len(errors)} of {len(images)} images cannot be read, the first: {first}"
+            text = f"{name}: {listed(errors.values(), len(images))}"
             if not skip or not len(readable):
-                raise DataError(f"{text}. {_advice(may_skip)}")
+                raise DataError(f"{text}. {_advice(may_skip or self.own)}")
             log.warning("%s. They are left out", text)
             self.left_out[name] = [images.keys[index] for index in errors]
         self._locations.update({(images.source, images.keys[index]): (pack, index) for index in readable.tolist()})
@@ -114,7 +112,7 @@ class Packs:
             locations.append(location)
         return locations
 
-    def _open(self, images: ImageSet, stamps: list[str], name: str, skip: bool) -> Pack:
+    def _open(self, images: ImageSet, stamps: list[str], name: str) -> Pack:
         folder = self.folder / self._folder_name(images, name)
         try:
             found = open_pack(folder, images, stamps)
@@ -128,7 +126,7 @@ class Packs:
             if isinstance(found, str):
                 if found:
                     log.info("packing %s again: %s", name, found)
-                build(folder, images, stamps, self.size, self.pool, skip, name)
+                build(folder, images, stamps, self.size, self.pool, name)
                 found = open_pack(folder, images, stamps)
         if isinstance(found, str):
             raise DataError(f"{folder}: cannot be used after packing {name}: {found or 'it is gone'}")
@@ -147,8 +145,8 @@ class Packs:
 
 def _advice(may_skip: bool) -> str:
     if may_skip:
-        return "Replace it, or use --corrupt skip to learn without such images"
-    return "Replace it: an image to evaluate on is never left out, since the score would be that of another set"
+        return "Replace or remove them, or use --corrupt skip to do without them"
+    return "Replace them: an image to evaluate on is never left out, since the score would be that of another set"
 
 
 def open_packs(config: RunConfig, pool: ImagePool, preprocess: Preprocess | None = None) -> Packs | None:
@@ -159,4 +157,4 @@ def open_packs(config: RunConfig, pool: ImagePool, preprocess: Preprocess | None
         raise ConfigError(
             f"pack_size: must be at least {preprocess.size}, the size of the model's images, not {config.pack_size}"
         )
-    return Packs(config.pack_dir, config.pack_size, config.corrupt == "skip", pool)
+    return Packs(config.pack_dir, config.pack_size, config.corrupt == "skip", pool, bool(config.tasks))

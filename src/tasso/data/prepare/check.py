@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from tasso.config import RunConfig, from_dict
-from tasso.data import BENCHMARKS, Benchmark, ImageSet, Task, order
+from tasso.config.task_specs import absolute
+from tasso.data import BENCHMARKS, TASK_IMAGES, Benchmark, ImageSet, Task, order, task_order
+from tasso.data.annotated import FolderSource
 from tasso.data.benchmarks import MTIL
-from tasso.data.catalogue import data_root, subset
+from tasso.data.catalogue import data_root, find_benchmark, load_reference, load_task, subset, task_specs
+from tasso.data.damaged import listed
 from tasso.data.images.decode import ImagePool, thread_pool
+from tasso.data.images.unreadable import CheckedImages, unreadable
 from tasso.data.prepare.annotations import read_record
 from tasso.data.prepare.fingerprint import ZeroShot, differences
 from tasso.data.prepare.layouts import EUROSAT_NAMES, flower_names
-from tasso.data.prepare.unreadable import CheckedImages, unreadable
 from tasso.data.steps import WHOLE
 from tasso.data.task import SPLITS
-from tasso.errors import ConfigError, DataError, no_such
+from tasso.errors import ConfigError, DataError
+
+FEW = 10  # images of a class
 
 Kind = Literal["data", "counts", "images", "class names", "sets", "fingerprint"]
 # Class names of data sets, by benchmark and name.
@@ -50,7 +57,7 @@ class DataSetReport:
 def check(
     config: RunConfig, *, quick: bool, tolerance: float, zero_shot: Callable[[RunConfig], ZeroShot] | None = None
 ) -> dict[str, Any]:
-    """Check a benchmark's data.
+    """Check the data of a benchmark, or of own tasks.
 
     Args:
         quick: do not decode images.
@@ -59,36 +66,46 @@ def check(
     """
     if not 0 <= tolerance < math.inf:
         raise ConfigError(f"tolerance: must be a number of points, 0 or more, not {tolerance}")
-    if config.benchmark not in BENCHMARKS:
-        raise ConfigError(f"benchmark: {no_such('benchmark', config.benchmark, BENCHMARKS)}")
-    benchmark = BENCHMARKS[config.benchmark]
-    root = data_root(config, benchmark)
+    if config.tasks:
+        config, root, sizes = replace(config, tasks=absolute(config.tasks), check_counts=False), None, {}
+        specs = {spec["name"]: spec for spec in task_specs(config)}
+        names = task_order(config)
+    else:
+        benchmark = find_benchmark(config.benchmark, "benchmark")
+        root = data_root(config, benchmark)
+        sizes = {data_set.name: data_set.sizes for data_set in benchmark.data_sets}
+        names = order(benchmark.tasks, config.sequence, config.limit_tasks, benchmark.sequences)
     pool, cache = thread_pool(config.workers), CheckedImages()
-    sizes = {data_set.name: data_set.sizes for data_set in benchmark.data_sets}
 
     def check_data_set(name: str) -> DataSetReport:
-        report = DataSetReport(name, sizes[name])
+        report = DataSetReport(name, sizes.get(name, {}))
         try:
-            task = benchmark.load_task(name, root, False)
+            task = load_task(specs[name], config) if root is None else benchmark.load_task(name, root, False)
         except DataError as error:
             report.problems.append(("data", str(error)))
             return report
-        _check_task(report, task, benchmark.name)
+        _check_task(report, task, config.benchmark)
+        if config.tasks:
+            _check_copies(report, task)
+            _note_small_classes(report, task)
         if not quick:
             for split, images in task.sets.items():
                 _read(report, images, f"{name} {split}", pool, cache)
         return report
 
-    names = order(benchmark.tasks, config.sequence, config.limit_tasks, benchmark.sequences)
     reports = [check_data_set(name) for name in names]
-    reference, images = _check_reference(benchmark, root, config)
-    if not quick and images is not None:
-        _read(reference, images, "reference images", pool, cache)
+    checked = list(reports)
+    named = config.reference not in (None, TASK_IMAGES)
+    if named or root is not None:
+        reference, images = _check_named(config) if named or not root else _check_reference(benchmark, root, config)
+        checked.append(reference)
+        if not quick and images is not None:
+            _read(reference, images, "reference images", pool, cache)
     fingerprint = _compare(config, reports, root, tolerance, zero_shot) if zero_shot else None
-    data_sets = [report.to_dict() for report in (*reports, reference)]
+    data_sets = [report.to_dict() for report in checked]
     return {
-        "benchmark": benchmark.name,
-        "data_root": str(root),
+        "benchmark": config.benchmark,
+        "data_root": str(root) if root is not None else None,
         "fingerprint": fingerprint,
         "data_sets": data_sets,
         "ok": all(data_set["ok"] for data_set in data_sets),
@@ -167,8 +184,54 @@ def _read(report: DataSetReport, images: ImageSet, title: str, pool: ImagePool, 
     errors = unreadable(images, title, pool, cache)
     report.images_read += len(images) - len(errors)
     if errors:
-        message = f"{len(errors)} of {len(images)} images cannot be read ({title}), the first: {errors[0]}"
-        report.problems.append(("images", message))
+        report.problems.append(("images", f"{title}: {listed(errors.values(), len(images), most=len(errors))}"))
+
+
+def _check_copies(report: DataSetReport, task: Task) -> None:
+    """Files of equal content: of training and test images, or of several classes."""
+    files: dict[int, list[tuple[Path, str, str]]] = defaultdict(list)  # by size: others need not be read
+    for split, images in task.sets.items():
+        if isinstance(images.source, FolderSource):
+            for key, label in zip(images.keys, images.labels.tolist(), strict=True):
+                file = images.source.root / key
+                with contextlib.suppress(OSError):  # reported already
+                    files[file.stat().st_size].append((file, split, task.class_names[label]))
+    copies: dict[bytes, list[tuple[Path, str, str]]] = defaultdict(list)
+    for candidates in (group for group in files.values() if len(group) > 1):
+        for one in candidates:
+            with contextlib.suppress(OSError):
+                copies[hashlib.sha256(one[0].read_bytes()).digest()].append(one)
+    groups = [group for group in copies.values() if len(group) > 1]
+    faults = {
+        "both in training and test images": [g for g in groups if {"train", "test"} <= {split for _, split, _ in g}],
+        "in several classes": [g for g in groups if len({name for *_, name in g}) > 1],
+    }
+    for where, found in faults.items():
+        if found:
+            first = " = ".join(str(file) for file, *_ in found[0][:2])
+            report.problems.append(("sets", f"{len(found)} images of equal content are {where}, the first: {first}"))
+
+
+def _note_small_classes(report: DataSetReport, task: Task) -> None:
+    counts = Counter(label for images in task.sets.values() for label in images.labels.tolist())
+    small = sorted((counts[label], name) for label, name in enumerate(task.class_names) if counts[label] < FEW)
+    if small:
+        fewest = ", ".join(f"{name} ({count})" for count, name in small[:3])
+        report.notes.append(f"{len(small)} classes have fewer than {FEW} images, the fewest: {fewest}")
+
+
+def _check_named(config: RunConfig) -> tuple[DataSetReport, ImageSet | None]:
+    """The reference images that --reference names."""
+    report = DataSetReport("reference", {})
+    try:
+        images, class_names = load_reference(config)
+    except DataError as error:
+        report.problems.append(("data", str(error)))
+        return report, None
+    report.found = {"train": len(images), **({"classes": len(class_names)} if class_names else {})}
+    images = subset(images, config)
+    _check_files(report, images, "reference")
+    return report, images
 
 
 def _check_reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tuple[DataSetReport, ImageSet | None]:
@@ -201,7 +264,7 @@ def _check_reference(benchmark: Benchmark, root: Path, config: RunConfig) -> tup
 def _compare(
     config: RunConfig,
     reports: list[DataSetReport],
-    root: Path,
+    root: Path | None,
     tolerance: float,
     zero_shot: Callable[[RunConfig], ZeroShot],
 ) -> dict[str, Any]:
@@ -218,8 +281,8 @@ def _compare(
     known = result.expected
     document |= {"model": result.model, "compared_with": known.source if known else None}
     images = {name: r.found["test"] for name, r in usable.items()}
-    drawn = [name for name in usable if read_record(root / name).get("split") == "drawn"]
-    complete = set(usable) == set(BENCHMARKS[config.benchmark].tasks)
+    drawn = [name for name in usable if root and read_record(root / name).get("split") == "drawn"]
+    complete = len(usable) == len(reports) and (not root or set(usable) == set(BENCHMARKS[config.benchmark].tasks))
     for setting in ("mtil", "mcil"):
         row = getattr(result, setting)
         cells = document["rows"][setting] = {name: {"found": round(value, 2)} for name, value in row.items()}

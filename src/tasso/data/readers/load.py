@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tasso.config import RunConfig, read_templates
 from tasso.config.task_specs import HUB, TaskSpec, names_catalogue
 from tasso.data.annotated import read_annotated
+from tasso.data.damaged import readable
 from tasso.data.readers.coop import read_coop
 from tasso.data.readers.folder import list_files, read_folder
 from tasso.data.readers.huggingface import read_hub
@@ -18,7 +20,7 @@ from tasso.data.readers.names import class_names, natural_order
 from tasso.data.readers.split import split_class
 from tasso.data.readers.table import SUFFIXES, read_table
 from tasso.data.readers.webdataset import is_shards, read_shards
-from tasso.data.task import SPLITS, Split, Task
+from tasso.data.task import SPLITS, ImageSet, Split, Task
 from tasso.errors import ConfigError, DataError
 
 log = logging.getLogger("tasso")
@@ -31,9 +33,20 @@ def load_own(spec: TaskSpec, config: RunConfig) -> Task:
     """Read one own task and check it. Every error names the task, the file and what to do."""
     name = spec["name"]
     try:
-        return assemble(name, read_images(spec), spec, config)
+        found, left_out = _readable(read_images(spec), name, config)
+        return replace(assemble(name, found, spec, config), left_out=left_out)
     except (DataError, ConfigError) as error:
         raise DataError(f"task {name!r}: {error}") from None
+
+
+def _readable(found: LabelledImages, name: str, config: RunConfig) -> tuple[LabelledImages, tuple[str, ...]]:
+    """With `corrupt: skip` the images that can be read, and the keys of the others: as if these were not there."""
+    if config.corrupt == "error":
+        return found, ()
+    images = ImageSet.of(found.source, [(entry.key, 0) for entry in found.entries])
+    kept, left_out = readable(images, name, config.workers)
+    keys = set(kept.keys)
+    return replace(found, entries=[entry for entry in found.entries if entry.key in keys]), tuple(left_out)
 
 
 def check_places(specs: Iterable[TaskSpec]) -> None:

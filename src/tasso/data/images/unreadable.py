@@ -40,21 +40,22 @@ class CheckedImages:
                 file.write(f"{digest}\n")
 
 
-def unreadable(images: ImageSet, title: str, pool: ImagePool, cache: CheckedImages) -> list[str]:
-    """Decode all images that are not in the cache; returns one message per image that cannot be decoded.
+def unreadable(images: ImageSet, title: str, pool: ImagePool, cache: CheckedImages) -> dict[int, DataError]:
+    """Decode all images that are not in the cache; returns those that cannot be decoded, by index.
 
     Images drawn by code are always readable and left out.
     """
     if not isinstance(images.source, Stamped):
-        return []
-    errors: list[str] = []
+        return {}
+    errors: dict[int, DataError] = {}
     with progress(f"reading {title}", len(images)) as advance:
         for start in range(0, len(images), CHUNK):
             chunk = range(start, min(start + CHUNK, len(images)))
             digest = _digest(images, images.source, chunk)
             if digest is None or digest not in cache.digests:
-                found = [str(error) for error in decode_all(images, chunk, pool, nothing, keep=DataError) if error]
-                errors += found
+                made = decode_all(images, chunk, pool, nothing, keep=DataError)
+                found = {index: error for index, error in zip(chunk, made, strict=True) if error}
+                errors |= found
                 if digest and not found:
                     cache.add(digest)
             advance(len(chunk), f"{len(errors)} unreadable" if errors else "")
