@@ -201,7 +201,7 @@ def test_a_reference_is_a_name(site: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ("shrink_plugin.nothing:Shrink", r"cannot be imported: ModuleNotFoundError: No module named"),
+        ("shrink_plugin.nothing:Shrink", r"no module 'shrink_plugin\.nothing', neither in the working directory"),
         ("shrink_plugin.methods:Nothing", r"module shrink_plugin\.methods has no 'Nothing'"),
         ("shrink_plugin.methods:NOT_A_METHOD", r"not a subclass of tasso\.methods\.Method"),
         ("shrink_plugin.methods:Untitled", r"has no 'title'"),
@@ -220,8 +220,31 @@ def test_what_is_wrong_with_an_entry_point_is_said(site: Path, value: str, compl
 
 def test_a_package_that_raises_is_named(site: Path) -> None:
     install(site, {"mine": "shrink_plugin.methods:Shrink"}, source="1 / 0")
-    with pytest.raises(ConfigError, match=r"mine = .* cannot be imported: ZeroDivisionError: division by zero"):
+    with pytest.raises(ConfigError, match=r"mine = .* an error in .*methods\.py, line 1: ZeroDivisionError: division"):
         find_method("mine")
+
+
+def test_a_module_of_the_working_directory_is_found(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the program, unlike `python -m`, does not put it on Python's path."""
+    here = tmp_path / "here"
+    install(here, {})
+    (here / "shrink_plugin_needs.py").write_text("import shrink_plugin_absent\n")
+    (here / "shrink_plugin_odd.py").write_text("def f(:\n")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    assert find_method("shrink_plugin.methods:Shrink").title == "shrunk fine-tuning"
+    for name, complaint in {
+        "shrink_plugin_none:Shrink": rf"no module 'shrink_plugin_none', neither in the working directory \({here}\)",
+        "shrink_plugin_needs:Shrink": r"an error in .*_needs\.py, line 1: ModuleNotFoundError: No module named "
+        "'shrink_plugin_absent'",
+        "shrink_plugin_odd:Shrink": r"an error: SyntaxError: .*shrink_plugin_odd\.py, line 1",
+        "shrink_plugin.methods:Shrnk": r"has no 'Shrnk' \(.*methods\.py\)\. Did you mean 'Shrink'\?",
+        "./shrink_plugin/methods.py:Shrink": r"expected package\.module:Class, as in my_method:MyMethod",
+    }.items():
+        with pytest.raises(ConfigError, match=complaint):
+            find_method(name)
 
 
 def test_names_that_clash_are_refused(site: Path) -> None:
@@ -256,6 +279,9 @@ def test_a_plugin_cannot_replace_a_method_by_registering_its_name(site: Path) ->
 
 
 def test_words_that_are_no_reference_are_unknown_names() -> None:
-    for name in ("magic", "a b:C", "os.path", ":Class", "../x:Y", None, 3):
+    for name in ("magic", "os.path", None, 3):
         with pytest.raises(ConfigError, match=r"no method .*There are: finetune, gift"):
+            find_method(name)
+    for name in ("a b:C", ":Class", "../x:Y"):
+        with pytest.raises(ConfigError, match=r"expected package\.module:Class"):
             find_method(name)

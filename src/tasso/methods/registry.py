@@ -6,10 +6,13 @@ import dataclasses
 import importlib
 import re
 import sys
+import traceback
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from tasso.config import METHOD_GROUP, Protocol, coerce
@@ -50,7 +53,7 @@ def find_method(name: Any) -> type[Method]:
         return _imported(name, found[0].value, f"entry point {_described(found[0])}")
     if name in METHODS:
         return METHODS[name]
-    if isinstance(name, str) and REFERENCE.fullmatch(name):
+    if isinstance(name, str) and ":" in name:
         return _imported(name, name, name)
     raise ConfigError(f"method: {no_such('method', name, method_names())}")
 
@@ -88,15 +91,20 @@ def _described(entry: EntryPoint) -> str:
 def _imported(name: str, reference: str, where: str) -> type[Method]:
     """Import `package.module:Class` and register it as `name`; `where` is for messages."""
     if not REFERENCE.fullmatch(reference):
-        raise ConfigError(f"method: {where}: expected package.module:Class")
+        raise ConfigError(f"method: {where}: expected package.module:Class, as in my_method:MyMethod (my_method.py)")
     module, _, attribute = reference.partition(":")
     before = dict(METHODS)
     try:
-        cls = getattr(importlib.import_module(module), attribute, None)
+        cls = getattr(_import_module(module), attribute, None)
     except Exception as error:  # whatever a package raises while it is imported
-        raise ConfigError(f"method: {where}: cannot be imported: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"method: {where}: {_why_not(module, error)}") from None
     if cls is None:
-        raise ConfigError(f"method: {where}: module {module} has no {attribute!r}")
+        found = sys.modules[module]
+        classes = [key for key, value in vars(found).items() if isinstance(value, type)]
+        raise ConfigError(
+            f"method: {where}: module {module} has no {attribute!r} ({getattr(found, '__file__', 'built in')})."
+            f"{did_you_mean(attribute, classes)}"
+        )
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise ConfigError(f"method: {where}: not a subclass of tasso.methods.Method")
     if taken := [key for key, other in before.items() if (cls if key == name else METHODS[key]) is not other]:
@@ -109,3 +117,23 @@ def _imported(name: str, reference: str, where: str) -> type[Method]:
         if "help" not in field.metadata or field.default is dataclasses.MISSING:
             raise ConfigError(f"method: {where}: declare {field.name!r} as option(help, default) of tasso.config")
     return register(name)(cls)
+
+
+def _import_module(module: str) -> ModuleType:
+    """As `python -m` finds it, in the working directory, too. What is installed comes first, so nothing is shadowed."""
+    if not {"", (here := str(Path.cwd()))} & set(sys.path):
+        sys.path.append(here)  # it stays there: the module may import others later
+    importlib.invalidate_caches()  # the file may be new
+    return importlib.import_module(module)
+
+
+def _why_not(module: str, error: Exception) -> str:
+    """Is there no such module, or is something wrong in it? And where."""
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        return (
+            f"no module {error.name!r}, neither in the working directory ({Path.cwd()}) nor where Python looks for "
+            "packages; start the command in its folder, or name that folder in PYTHONPATH"
+        )
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    place = f" in {frames[-1].filename}, line {frames[-1].lineno}" if len(frames) > 2 else ""
+    return f"cannot be imported, there is an error{place}: {type(error).__name__}: {error}"
