@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -51,3 +52,27 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """` Did you mean 'zscl'?`, or nothing if no known name is similar."""
     close = get_close_matches(str(name), known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def install(extra: str) -> str:
+    """`pip install 'starlette>=0.40' 'uvicorn>=0.30'`: the packages of an optional part that are missing.
+
+    They are named themselves, which works wherever this package was installed from.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution, requires
+
+    def is_missing(requirement: str) -> bool:
+        try:
+            distribution(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+        except PackageNotFoundError:
+            return True
+        return False
+
+    try:
+        lines = [line.partition(";") for line in requires("tasso") or ()]
+    except PackageNotFoundError:  # a checkout that was not installed
+        lines = []
+    of_extra = [name.strip() for name, _, marker in lines if re.search(rf"extra == ['\"]{extra}['\"]", marker)]
+    if not of_extra:
+        return f"pip install '.[{extra}]' in a clone of tasso"
+    return "pip install " + " ".join(f"'{name}'" for name in [n for n in of_extra if is_missing(n)] or of_extra)

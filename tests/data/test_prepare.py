@@ -44,7 +44,7 @@ from tasso.data.prepare.sources import RECIPES
 from tasso.data.prepare.splits import apply_rule
 from tasso.data.readers.coop import read_coop_split
 from tasso.data.readers.labelled import Listing
-from tasso.errors import DataError
+from tasso.errors import DataError, install
 from tasso.training.learner import learn
 
 LAX = Options(check_archives=False, check_counts=False, download=False, reference_images=0)
@@ -951,5 +951,5 @@ def test_a_root_that_cannot_be_made(tmp_path: Path) -> None:
 def test_without_scipy_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = replicas.write(tmp_path, "flowers-102")
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    assert "pip install 'tasso[data]'" in (one(tmp_path, "flowers-102").problem or "")
+    assert install("data") in (one(tmp_path, "flowers-102").problem or "")
     assert not (folder / "flowers102_annotations.json").exists()

@@ -21,7 +21,7 @@ from model_families import write_hf_siglip
 from tasso.cli import main
 from tasso.data import atlas
 from tasso.data.images.transforms import normalise, resize_and_centre
-from tasso.errors import ConfigError, ModelError, RunError
+from tasso.errors import ConfigError, ModelError, RunError, install
 from tasso.models.clip import Clip
 from tasso.models.export import FORMATS, Source, export_model, export_open_clip
 from tasso.models.export.folder import new_folder
@@ -190,7 +190,7 @@ def test_missing_packages_are_named(tiny_clip: Clip, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(builtins, "__import__", failing_import)
     for to in ("hf", "onnx"):
-        with pytest.raises(ModelError, match=re.escape(f"pip install 'tasso[{to}]'")):
+        with pytest.raises(ModelError, match=re.escape(install(to))):
             export_model(Source(tiny_clip, "x", "x"), to, tmp_path / "out")
     with pytest.raises(ConfigError, match="no format 'gguf'"):
         export_model(Source(tiny_clip, "x", "x"), "gguf", tmp_path / "out")

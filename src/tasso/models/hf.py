@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tasso.config.paths import HF, LOCAL
 from tasso.decoding.views import Preprocess
-from tasso.errors import ModelError
+from tasso.errors import ModelError, install
 
 SUPPORTED = {"clip": "CLIP", "siglip": "Siglip"}  # `model_type` in config.json: how transformers' classes begin
 TEXT_FILES = ("*.json", "*.txt", "*.model")  # configs and tokenizers
@@ -102,7 +102,7 @@ def import_transformers(purpose: str = "model: a checkpoint or tokenizer of Hugg
     try:
         import transformers
     except ImportError:
-        raise ModelError(f"{purpose} needs transformers: pip install 'tasso[hf]'") from None
+        raise ModelError(f"{purpose} needs transformers: {install('hf')}") from None
     return transformers
 
 

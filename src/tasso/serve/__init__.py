@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, install
 from tasso.training.run import Run
 
 MIB = 1024 * 1024
@@ -23,7 +23,7 @@ def serve_run(
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
-        raise ConfigError("serve: needs starlette and uvicorn: pip install 'tasso[serve]'") from None
+        raise ConfigError(f"serve: needs starlette and uvicorn: {install('serve')}") from None
     from tasso.serve.app import make_app
     from tasso.serve.listen import listen
     from tasso.serve.models import load_models

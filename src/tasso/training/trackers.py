@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasso.config import RunConfig, Tracker
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, install
 
 log = logging.getLogger("tasso")
 
@@ -103,7 +103,7 @@ def check_installed(tracker: Tracker | None) -> None:
     from importlib.util import find_spec
 
     if tracker and find_spec(tracker) is None:
-        raise ConfigError(f"track: {tracker} is not installed: pip install 'tasso[{tracker}]'")
+        raise ConfigError(f"track: {tracker} is not installed: {install(tracker)}")
 
 
 class Tracking:

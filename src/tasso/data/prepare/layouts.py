@@ -14,7 +14,7 @@ from typing import Any
 
 from tasso.data.readers.labelled import Item, Listing, is_image, lines
 from tasso.data.task import SPLITS
-from tasso.errors import DataError
+from tasso.errors import DataError, install
 
 DRAWN_LIST = "reference.txt"  # the reference images that were unpacked, in the order of the draw
 
@@ -204,7 +204,7 @@ def read_mat(file: Path, key: str) -> Any:
     try:
         from scipy.io import loadmat
     except ImportError:
-        raise DataError(f"{file}: scipy is needed to read it: pip install 'tasso[data]'") from None
+        raise DataError(f"{file}: scipy is needed to read it: {install('data')}") from None
     if not file.is_file():
         raise DataError(f"{file} is missing")
     try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tasso.data.annotated import FolderSource
 from tasso.data.task import Array, ImageSet, Source
-from tasso.errors import DataError
+from tasso.errors import DataError, install
 
 
 class ArraySource(Source):
@@ -39,7 +39,7 @@ def read_torchvision(kind: str, root: Path, **part: Any) -> tuple[ImageSet, tupl
     try:
         data = getattr(datasets, kind)(root, **part)
     except ImportError:
-        raise DataError(f"{kind}: scipy is needed to read it: pip install 'tasso[data]'") from None
+        raise DataError(f"{kind}: scipy is needed to read it: {install('data')}") from None
     except Exception as error:  # torchvision raises errors of many kinds for what is missing or damaged
         raise DataError(
             f"{root}: torchvision's {kind} cannot be read there: {error}. To get what can be downloaded: "

@@ -10,7 +10,7 @@ from tasso.config.task_specs import HUB
 from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, label_text
 from tasso.data.readers.names import readable
 from tasso.data.task import SPLITS, Source, Split
-from tasso.errors import DataError
+from tasso.errors import DataError, install
 
 
 class HubSource(Source):
@@ -52,7 +52,7 @@ def read_hub(spec: str, subset: str | None = None, columns: Mapping[str, str] | 
     try:
         import datasets
     except ImportError:
-        raise DataError(f"{spec}: needs Hugging Face's datasets: pip install 'tasso[hf]'") from None
+        raise DataError(f"{spec}: needs Hugging Face's datasets: {install('hf')}") from None
     loaded = _loaded(datasets, spec, subset)
     if not isinstance(loaded, datasets.DatasetDict):
         loaded = datasets.DatasetDict({"all": loaded})

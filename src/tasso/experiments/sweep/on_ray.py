@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, install
 from tasso.experiments.sweep.work import Outcome, Work, perform
 
 log = logging.getLogger("tasso")
@@ -55,7 +55,7 @@ def connected() -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("engine: ray is not installed: pip install 'tasso[ray]'") from None
+        raise ConfigError(f"engine: ray is not installed: {install('ray')}") from None
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level=logging.WARNING, configure_logging=False)
     return ray

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, install
 from tasso.experiments.sweep.work import Outcome, Work, perform
 
 log = logging.getLogger("tasso")
@@ -83,7 +83,7 @@ def _executor(folder: Path, at_once: int | None, parameters: Mapping[str, Any], 
     try:
         import submitit
     except ImportError:
-        raise ConfigError("engine: submitit is not installed: pip install 'tasso[slurm]'") from None
+        raise ConfigError(f"engine: submitit is not installed: {install('slurm')}") from None
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
         limits = {"slurm_array_parallelism": at_once} if at_once else {}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tasso.data.annotated import FolderSource
-from tasso.errors import ConfigError, DataError, ModelError
+from tasso.errors import ConfigError, DataError, ModelError, install
 from tasso.files import is_temporary, locked, parse_json, write_atomically, write_text
 from tasso.methods.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.methods.synthetic.listing import Row, read_listing
@@ -208,7 +208,7 @@ class DiffusionGenerator:
 
 def _not_installed(package: str) -> ConfigError:
     return ConfigError(
-        f"generator: diffusers needs the package {package!r}. Install it with pip install 'tasso[gift]', or {WITHOUT}"
+        f"generator: diffusers needs the package {package!r}. Install it with {install('gift')}, or {WITHOUT}"
     )
 
 

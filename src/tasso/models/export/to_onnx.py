@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tasso.errors import ModelError
+from tasso.errors import ModelError, install
 from tasso.models.clip import Clip
 from tasso.models.export.encoders import encoders, preprocessing_code, write_metadata
 
@@ -44,7 +44,7 @@ def to_onnx(clip: Clip, temporary: Path, folder: Path) -> str:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError:
-        raise ModelError("export: --to onnx needs onnx and onnxscript: pip install 'tasso[onnx]'") from None
+        raise ModelError(f"export: --to onnx needs onnx and onnxscript: {install('onnx')}") from None
     for name, (encoder, example, argument) in encoders(clip).items():
         weights = sum(p.numel() * p.element_size() for p in encoder.parameters())
         with warnings.catch_warnings(), _quiet("torch.onnx", "onnxscript"), torch.no_grad():
