@@ -8,9 +8,12 @@ from collections import Counter
 import pandas as pd
 
 from tasso.config import OWN
-from tasso.report.frame import SEEN, Orders, Setting, by_tasks, compare, settings_of, zero_shot_accuracy
+from tasso.report.frame import SEEN, Orders, Setting, accuracies, by_tasks, compare, settings_of, zero_shot_accuracy
 from tasso.report.looks import looks
 from tasso.report.tables import CORE_METRICS, SETTING_NAMES, count_of, fixed, order_means
+
+SENTENCES = 3  # where no two methods can be compared
+PER_TASK = 8  # tasks whose accuracies are listed
 
 Ranking = list[tuple[str, float]]  # short name and mean, the best first
 
@@ -25,12 +28,14 @@ def conclude(frame: pd.DataFrame) -> str:
     if not found:
         if not frame["finished"].any():
             return "No run has finished yet."
-        return "No method has finished every order of the tasks, so there is nothing to compare yet."
+        return "No method has finished every order of the tasks yet; the tables have what there is."
     contested = [(orders, rankings) for orders, rankings in found if len(rankings[0]) > 1]
     if len(found) == 1 or len(contested) == 1:
-        return _one(*(contested or found)[0], setting)
-    if not contested:
-        return "No two methods learned the same tasks, so there is nothing to compare yet."
+        orders, rankings = (contested or found)[0]
+        return _one(orders, rankings, setting) + ("" if contested else _per_task(orders, setting))
+    if not contested:  # each stands for itself, such as a run and its extension
+        more = f" {len(found) - SENTENCES} more are in the tables." if len(found) > SENTENCES else ""
+        return " ".join(_one(orders, rankings, setting) for orders, rankings in found[:SENTENCES]) + more
     wins = Counter(rankings[0][0][0] for _, rankings in contested).most_common()
     counts = ", ".join(f"{name} in {count}" for name, count in wins)
     return f"Highest final {SETTING_NAMES[setting]} accuracy in {len(contested)} comparisons: {counts}."
@@ -57,7 +62,8 @@ def _rankings(orders: Orders, setting: Setting, names: dict[str, str]) -> list[R
 
 def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
     ranking, forgetting = rankings
-    start = fixed(zero_shot_accuracy(orders.frame, setting), 1)
+    zero_shot = zero_shot_accuracy(orders.frame, setting)
+    start = fixed(zero_shot, 1)
     who = ranking[0][0]
     if len(orders.labels) > 1:
         methods = orders.frame["method"].nunique()
@@ -69,10 +75,13 @@ def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
     several = f" in {len(orders.comparisons)} orders" if len(orders.comparisons) > 1 else ""
     what = f"{who} learned {tasks} one after the other{several}, starting from {orders.model}"
     (first, best), name = ranking[0], SETTING_NAMES[setting]
-    value = f"{fixed(best, 1)} % {name} accuracy (zero-shot: {start} %)"
+    value = f"{fixed(best, 1)} % {name} accuracy"
     if len(ranking) == 1:
+        gain = fixed(abs(best - zero_shot), 1)
         lost = f", and {_forgets(forgetting[0][1])}" if forgetting else ""
-        return f"{what}: it ends at {value}{lost}."
+        than = f"{gain} points {'above' if best > zero_shot else 'below'}" if float(gain) else "level with"
+        return f"{what}: it ends at {value}, {than} zero-shot ({start} %){lost}."
+    value += f" (zero-shot: {start} %)"
     gap = fixed(best - ranking[1][1], 1)
     ahead = f"level with {ranking[1][0]}" if float(gap) == 0 else f"{gap} points above {ranking[1][0]}"
     least = ""
@@ -80,6 +89,18 @@ def _one(orders: Orders, rankings: list[Ranking], setting: Setting) -> str:
         other = ", and" if forgetting[0][0] == first else f"; {forgetting[0][0]}"
         least = f"{other} {_forgets(forgetting[0][1], least=True)}"
     return f"{what}: {first} is the most accurate at the end, {value}, {ahead}{least}."
+
+
+def _per_task(orders: Orders, setting: Setting) -> str:
+    """What the only method gained on each task: where the classes learned so far count, among all of them."""
+    scored: Setting = "mcil" if setting == SEEN else setting
+    frames = [one.frame[one.frame["finished"]] for one in orders.comparisons]
+    runs = [steps for frame in frames for _, steps in accuracies(frame, scored).groupby("run")]
+    before, after = (pd.concat([steps.iloc[place] for steps in runs], axis=1).mean(axis=1) for place in (0, -1))
+    if len(before) > PER_TASK:
+        return f" It is above zero-shot on {(after > before).sum()} of {len(before)} tasks."
+    values = (f"{task} {fixed(before[task], 1)} → {fixed(after[task], 1)}" for task in before.index)
+    return f" Per task, zero-shot → at the end: {', '.join(values)}."
 
 
 def _forgets(points: float, least: bool = False) -> str:
