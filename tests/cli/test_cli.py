@@ -222,8 +222,29 @@ def test_methods_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
 
     main(["methods", "--json"])
     assert set(json.loads(capsys.readouterr().out)) == set(METHODS)
-    main(["methods"])
+    main(["methods", "tasso"])
     assert "verified" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [60, 200, None])
+def test_methods_has_one_row_per_method(
+    width: int | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a narrow terminal the last cell is continued below; into a file each row is one line."""
+    from tasso.methods import METHODS
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if width:
+        monkeypatch.setenv("COLUMNS", str(width))
+    main(["methods"])
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line for line in lines[1 : lines.index("")] if not line.startswith(" ")]
+    assert [row.split()[0] for row in rows] == sorted(METHODS)
+    assert len(lines) < (70 if width == 60 else 20)
+    if width == 200:
+        row = next(row for row in rows if row.startswith("zscl "))
+        assert re.split(r"  +", row)[1:4] == ["both towers", "reference", "+1470 MiB"]
+        assert row.endswith("distillation from the pretrained model on reference images and texts; mean of weights")
 
 
 @pytest.mark.parametrize("words", [["--limit-tasks", "1"], ["--sequence", "here"]])

@@ -162,6 +162,8 @@ def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], t
     listed = tasso(["methods", "--json"], site, tmp_path)
     assert "shrink" in json.loads(listed.stdout)
     assert names["whole"] not in json.loads(listed.stdout)
+    assert "\nshrink  " in tasso(["methods"], site, tmp_path).stdout
+    assert "--method.weight" in tasso(["methods", names["whole"]], site, tmp_path).stdout
 
 
 def tensors(file: Path) -> dict[str, Any]:

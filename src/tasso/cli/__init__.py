@@ -25,7 +25,7 @@ GROUPS: dict[str, dict[str, tuple[Command, str]]] = {
         "run": (run.run, "learn a sequence of tasks, evaluate after each, save, resume"),
         "tune": (run.tune, "choose the learning rate of a run on validation images of its first tasks"),
         "extend": (run.extend, "learn more tasks after those of a finished run, in a folder of its own"),
-        "methods": (methods.methods, "the methods: what they train, what they need, what they were verified against"),
+        "methods": (methods.methods, "the methods, one row each; with a name, all about that one"),
     },
     "use": {
         "eval": (run.evaluate, "accuracy of a model, zero-shot or from a run, on every task of a benchmark"),
