@@ -11,7 +11,7 @@ import pytest
 
 from run_results import TASKS, results
 from runs_on_disk import alignment, draw_coarsely, several, write_runs
-from tasso.report import ReportError, write_figures
+from tasso.report import ReportError, build_page, write_figures
 from tasso.report.colours import mark_outlines
 from tasso.report.figures import draw, figures, style
 from tasso.report.figures.draw import legend_columns
@@ -72,6 +72,19 @@ def test_tasso_meets_the_best_of_the_others(tmp_path: Path) -> None:
         assert compared_pair(comparison) == expected
     (comparison,) = compare(write_runs(tmp_path / "worst", [*contents[:2], worst]))
     assert compared_pair(comparison) == ["worst", "SnD"], "TASSO is shown though it is not among the best two"
+
+
+def test_the_page_lists_the_methods_that_a_section_draws(tmp_path: Path) -> None:
+    page = build_page(write_runs(tmp_path / "runs", several(seeds=1)[:3]), title="t", intro="")
+    listed = {}
+    for name in ("curves", "distances"):
+        section = page.split(f'<h2 id="{name}">')[1].split("</section>")[0]
+        keys = section.split('<ul class="keys">')[1].split("</ul>")[0]
+        listed[name] = re.findall(r"</svg>([^<]+)</li>", keys)
+        assert ("Drawn are two of the methods" in section) == (name == "distances")
+    assert listed == {
+        "curves": ["fine-tuning", "SnD", "TASSO", "Zero-shot"], "distances": ["SnD", "TASSO", "Zero-shot"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,11 @@ class _Page:
             "texts of their own classes, then between class texts and the mean image of each class (box: quartiles and "
             "median, line: all classes). Dashed: the pretrained model. Runs with several seeds are taken together."
         )
+        if any(len(figure.labels) < len(figure.where.labels) for figure, _ in self.drawn.get("distances", ())):
+            legend += (
+                " Drawn are two of the methods that kept distances: TASSO and the most accurate other one, or else the "
+                "two most accurate."
+            )
         return self._section("distances", "Images and texts", legend, self._panels)
 
     def matrices(self) -> Section | None:
@@ -311,7 +316,8 @@ class _Page:
             return None
         groups = [list(group) for _, group in groupby(drawn, key=lambda one: id(one[0].where))]
         names = Counter(group[0][0].where.name for group in groups)
-        parts: list[Part] = [legend] if kind == "matrix" else [legend, self._drawing("keys")]
+        listed = {label for figure, _ in drawn for label in figure.labels or figure.where.labels}
+        parts: list[Part] = [legend] if kind == "matrix" else [legend, self._drawing("keys", listed=listed)]
         for number, group in enumerate(groups):
             where = group[0][0].where
             inner: list[Part] = []

@@ -40,6 +40,7 @@ class Figure:
         where: the runs that it is about.
         setting: the one it is about, if one.
         run: the only run it is about, if one.
+        labels: the methods that are drawn; none: all of `where`.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Figure:
     where: Comparison | Orders
     setting: Setting | None = None
     run: str = ""
+    labels: tuple[str, ...] = ()
 
 
 def write_figures(frame: pd.DataFrame, folder: str | PathLike[str]) -> list[Path]:
@@ -168,6 +170,7 @@ def of_distances(
         partial(draw.histograms, comparison, found, pair, shown),
         "distances",
         comparison,
+        labels=tuple(pair),
     )
     yield Figure(
         f"boxes-classes-{where}",
@@ -177,6 +180,7 @@ def of_distances(
         partial(draw.boxes, comparison, found, pair, shown),
         "distances",
         comparison,
+        labels=tuple(pair),
     )
 
 
