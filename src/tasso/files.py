@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from tasso.errors import ConfigError, DataError
+from tasso.errors import ConfigError, DataError, did_you_mean
 
+RESULTS, CONFIG = "results.json", "config.yaml"  # of a run folder
 MAX_YAML_VALUES = 100_000  # per file
 MERGE = "tag:yaml.org,2002:merge"
 BOOL = "tag:yaml.org,2002:bool"
@@ -152,3 +153,17 @@ def json_lines(text: str, file: Path, expected: str = "an object") -> Iterator[t
         if not isinstance(value, dict):
             raise DataError(f"{file}, line {number}: expected {expected}, found {line.strip()[:60]}")
         yield number, value
+
+
+def no_run(path: Path) -> str:
+    """Why this path is no run folder with results, in words: one wording for all commands."""
+    if not path.exists():
+        names = [str(one.parent) for one in path.parent.glob(f"*/{RESULTS}")] if path.parent.is_dir() else []
+        return f"{path}: no such run folder.{did_you_mean(str(path), names)}".removesuffix(".")
+    if not path.is_dir():
+        return f"{path}: a file, not a run folder"
+    if (path / CONFIG).is_file():
+        return f"{path}: this run has no {RESULTS} yet; the command that started it goes on with it"
+    inside = sorted(str(file.parent) for file in path.glob(f"*/{RESULTS}"))
+    some = ", ".join(inside[:3]) + (" …" if len(inside) > 3 else "")
+    return f"{path}: not a run folder, it has no {RESULTS}" + (f". There are runs in it: {some}" if inside else "")

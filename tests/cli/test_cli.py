@@ -332,3 +332,40 @@ def test_report_into_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert stop.value.code == 2
     assert "taken: cannot make this folder for the report" in capsys.readouterr().err
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_run_that_is_not_there_is_told_in_the_same_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the command, and with the run that may be meant."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("empty", "runs/mine", "begun"):
+        Path(folder).mkdir(parents=True)
+    Path("runs/mine/results.json").write_text("{}")
+    Path("begun/config.yaml").write_text("seed: 1\n")
+    Path("file").write_text("")
+    said = {
+        "nowhere": "nowhere: no such run folder",
+        "runs/mne": "runs/mne: no such run folder. Did you mean 'runs/mine'?",
+        "empty": "empty: not a run folder, it has no results.json",
+        "begun": "begun: this run has no results.json yet; the command that started it goes on with it",
+        "runs": "runs: not a run folder, it has no results.json. There are runs in it: runs/mine",
+        "file": "file: a file, not a run folder",
+    }
+    commands = {
+        "eval {}": said.keys(),
+        "classify {} x.png": said.keys(),
+        "serve {}": said.keys(),
+        "export {} --to open_clip --out e": said.keys(),
+        "extend {} --tasks a=b": said.keys() - {"begun"},  # it says that the run is not finished
+        "metrics {}": said.keys() - {"file"},  # which may be a matrix
+        "report {}": said.keys() - {"runs", "file"},  # which has runs, or may be a study
+        "merge {} nano --out m": said.keys() - {"nowhere", "file"},  # which may be names of models
+    }
+    for command, places in commands.items():
+        for place in places:
+            with pytest.raises(SystemExit) as stop:
+                main(command.format(place).split())
+            assert stop.value.code == 2
+            printed = capsys.readouterr().err.strip().removeprefix("tasso: ").removeprefix("merge: ")
+            assert printed == said[place], command

@@ -195,9 +195,9 @@ def test_damaged_weights_are_an_error(run_folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_a_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RunError, match="is it a run folder"):
+    with pytest.raises(RunError, match=r"not a run folder, it has no results\.json"):
         tasso.load(tmp_path)
     with pytest.raises(SystemExit) as stop:
         main(["classify", str(tmp_path), "x.png"])
     assert stop.value.code == 2
-    assert "is it a run folder" in capsys.readouterr().err
+    assert "not a run folder, it has no results.json" in capsys.readouterr().err

@@ -182,15 +182,14 @@ def test_bad_files_and_folders(folder: Callable[..., Path], tmp_path: Path) -> N
     started.mkdir(parents=True)
     (started / "config.yaml").write_text("seed: 1\n")
     for path in (started, started.parent):
-        with pytest.raises(ReportError, match="not found") as caught:
+        with pytest.raises(ReportError, match=re.escape(f"{started}: this run has no results.json yet")):
             read_runs([path])
-        assert str(started / "results.json") in str(caught.value)
 
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(ReportError, match=re.escape(str(empty))):
         read_runs([empty])
-    with pytest.raises(ReportError, match="nowhere: no such folder"):
+    with pytest.raises(ReportError, match="nowhere: no such run folder"):
         read_runs([tmp_path / "nowhere"])
     with pytest.raises(ReportError, match=r"config\.yaml: expected a run folder"):
         read_runs([started / "config.yaml"])

@@ -12,7 +12,7 @@ import pandas as pd
 from tasso.config import RunConfig, options_of
 from tasso.config.portable import portable_options
 from tasso.evaluation.metrics import step_accuracies
-from tasso.files import parse_json, read_yaml
+from tasso.files import no_run, parse_json, read_yaml
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
@@ -131,7 +131,7 @@ def read_run(folder: str | PathLike[str]) -> pd.DataFrame:
     folder = Path(folder)
     file = folder / RESULTS_NAME
     if not file.is_file():
-        raise ReportError(f"{file}: not found; a run folder needs it (has the run written any result yet?)")
+        raise ReportError(no_run(folder))
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -145,12 +145,12 @@ def _run_folders(path: Path) -> list[Path]:
     if path.is_file() and path.name == RESULTS_NAME:
         return [path.parent]
     if not path.exists():
-        raise ReportError(f"{path}: no such folder")
+        raise ReportError(no_run(path))
     if not path.is_dir():
         raise ReportError(f"{path}: expected a run folder, a folder of run folders, or the CSV file of a study")
     found = _search(path, set())
     if not found:
-        raise ReportError(f"{path / RESULTS_NAME}: not found, and no folder below {path} has one")
+        raise ReportError(no_run(path))
     return found
 
 

@@ -11,8 +11,9 @@ from tasso.config import RunConfig, from_dict, options_of, read_templates, unwra
 from tasso.data import BENCHMARKS, TaskSequence, load_sequence
 from tasso.data.damaged import advice_on_unreadable
 from tasso.data.images import PixelCache, open_packs, thread_pool
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, RunError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
+from tasso.files import no_run
 from tasso.kernels import import_meanwhile
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
@@ -31,6 +32,8 @@ def evaluation_config(given: Mapping[str, Any], run: Path | None, where: str) ->
     """Options of an evaluation. With a run, what is not given is as it was in that run, except for the machine."""
     if unknown := sorted(set(given) - set(options_of(RunConfig, command="eval"))):
         raise ConfigError(f"{where}: {unknown[0]!r} is not an option of an evaluation")
+    if run and not RunFolder(run).results_file.exists():
+        raise RunError(no_run(run))
     recorded = evaluation_of_run(RunFolder(run)) if run else {}
     if given.keys() & {"benchmark", "tasks"} and given.get("benchmark") != recorded.get("benchmark"):
         dropped = {"split_classes", "class_order", "same_names"}  # these belong to the run's tasks

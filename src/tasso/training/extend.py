@@ -16,6 +16,7 @@ from tasso.config.task_specs import TaskSpec, parse_tasks
 from tasso.data import BENCHMARKS
 from tasso.data.steps import task_of_step
 from tasso.errors import ConfigError, RunError
+from tasso.files import no_run
 from tasso.training.learner import Learner, learn_resolved
 from tasso.training.resolve import resolve
 from tasso.training.results import check_complete
@@ -100,7 +101,7 @@ def extended_config(
 def _finished_results(folder: RunFolder) -> dict[str, Any]:
     """Results of a run that can be extended: it is finished and has its last checkpoint."""
     if not folder.config_file.exists():
-        raise RunError(f"{folder.path}: not a run folder")
+        raise RunError(no_run(folder.path))
     results = folder.read_results()
     if not results or not results["finished"]:
         raise RunError(f"{folder.path}: this run is not finished; repeat the command that started it, then extend it")

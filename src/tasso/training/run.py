@@ -23,6 +23,7 @@ from tasso.evaluation.predict import (
     predict_files,
     select_candidates,
 )
+from tasso.files import no_run
 from tasso.kernels import import_meanwhile
 from tasso.methods import find_method
 from tasso.models.clip import Clip
@@ -50,7 +51,7 @@ class Run:
         self.folder, self.after, self.device = RunFolder(Path(path)), after, device
         results = self.folder.read_results()
         if results is None:
-            raise RunError(f"{path}: no results.json here; is it a run folder?")
+            raise RunError(no_run(Path(path)))
         check_complete(results, self.folder.results_file)
         try:
             self.method = find_method(results["method"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tasso.config.paths import HF, LOCAL, SCHEMES
 from tasso.errors import ConfigError, RunError
+from tasso.files import no_run
 from tasso.models.clip import Clip
 from tasso.models.export import Source
 from tasso.models.loading import load_clip
@@ -48,11 +49,11 @@ def open_model(name: str) -> tuple[Clip, str]:
         schemes = {"open_clip_config.json": LOCAL, "config.json": HF}
         found = [scheme for file, scheme in schemes.items() if (path / file).is_file()]
         hint = f"; for a model's folder write {found[0]}{name}" if found else ""
-        raise RunError(f"merge: {name} is a folder without results.json, so not a run folder{hint}")
+        raise RunError(f"merge: {no_run(path)}{hint}")
     has_scheme = name.startswith(SCHEMES)
     model, _, pretrained = (name, "", "") if has_scheme else name.partition(":")
     if "/" in model and not has_scheme:
-        raise RunError(f"merge: {name}: no such run folder or checkpoint")
+        raise RunError(f"merge: {no_run(path)}")
     clip = load_clip(model, pretrained or None)
     return clip, str(clip.spec)
 
