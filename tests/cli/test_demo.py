@@ -132,7 +132,7 @@ def test_full_demo_runs_every_method(tmp_path: Path) -> None:
     results = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/results.json")]
     assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(METHODS)
     page = (tmp_path / "index.html").read_text()
-    for label in ("TASSO, both towers", "fine-tuning (both encoders)", "GIFT, drawn images", "MoE-Adapters"):
+    for label in ("TASSO, both towers", "fine-tuning (both towers)", "GIFT, drawn images", "MoE-Adapters"):
         assert label in page, label
         assert label in printed, label
     assert page.count("data:image/png;base64,") == 24, "one image per class of two domains"

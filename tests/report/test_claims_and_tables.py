@@ -622,7 +622,7 @@ def test_golden_main_table(measured: Callable[..., Evaluation]) -> None:
         | Method | S1 ↑ | S2 ↑ | Mean ↑ | paper, its own data: mean ↑ |
         |:---|---:|---:|---:|---:|
         | Zero-shot | 23.50 | 23.50 | 23.50 | – |
-        | fine-tuning (both encoders) | 40.00 | 40.25 | 40.12 | 75.17 |
+        | fine-tuning (both towers) | 40.00 | 40.25 | 40.12 | 75.17 |
         | LwF | 41.00 | 41.25 | 41.12 | 78.81 |
         | iCaRL | 42.00 | 42.25 | 42.12 | 78.55 |
         | ZSCL | 43.00 | 43.25 | 43.12 | 82.92 |
@@ -916,7 +916,9 @@ def test_a_page_beyond_the_paper_is_about_its_own_runs(measured: Callable[..., E
     """No claims of the paper, no stand-ins where rows have options of their own, no rates of methods it lacks."""
     plan, rates = BEYOND["both-parts"], {"tasso": {"lr": 1e-4}, "gift": {"lr": 1e-3}}
     setup = dataclasses.replace(MINI, by_method=rates, main_seeds=(1,), sequences=("S1",))
-    evaluation = measured(flat(both_parts_accuracy=lambda row, seed: 20.0 + len(row)), setup, [plan])
+    evaluation = measured(
+        flat(both_parts_accuracy=lambda row, seed: 20.0 + len(row) + 2 * ("fine" in row)), setup, [plan]
+    )
     labels = {"tasso-both": "TASSO, both towers (gamma 0.0)"}
     evaluation = with_frame(evaluation, label=lambda frame: frame["method"].map(labels).fillna(frame["label"]))
     (tmp_path / "verdict.md").write_text("of an earlier report", encoding="utf-8")
@@ -928,7 +930,7 @@ def test_a_page_beyond_the_paper_is_about_its_own_runs(measured: Callable[..., E
     assert not re.search("Verdict|claim|Stand-in|contradicts", index)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "14 variants of 4 methods learned 8 tasks of mtil-mini one after the other" in page
-    assert "&#34;fine-tuning of both encoders, anchors&#34; is the most accurate at the end, 57.0 % MTIL" in page
+    assert "&#34;fine-tuning of both towers, anchors&#34; is the most accurate at the end, 57.0 % MTIL" in page
     assert page.count('data-toggle="method-') == len(plan.rows), "each row of the plan"
     assert not re.search("claims|contradicts", page.partition("<body>")[2])
 
@@ -1022,6 +1024,12 @@ def test_record_says_what_the_runs_are_and_nothing_of_this_machine(tmp_path: Pat
     elsewhere = Setup({**common, "data_root": Path("/b")}, {"gift": {**gift, "method.generator_source": "corpus"}}, 256,
                       seeds=(1, 2), sequences=("S1", "S2"))  # fmt: skip
     assert record.names == make_record(elsewhere).names
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(
+        text.replace("both towers", "both encoders").replace("TASSO, both encoders", "TASSO, both towers")
+    )
+    assert earlier.read_text() != text
+    assert read_record(earlier) == record, "rows whose labels were others"
     assert read_record(tmp_path / "plans.json") is None
     with pytest.raises(ReportError, match=r"plans\.json: not found"):
         read_evaluation(tmp_path)

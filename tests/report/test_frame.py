@@ -199,6 +199,13 @@ def test_runs_of_different_splits_are_never_compared(tmp_path: Path) -> None:
         combined_table(pd.concat([val.frame, test.frame]))
 
 
+def test_labels_of_earlier_studies_are_those_of_today(tmp_path: Path) -> None:
+    for name, label in {"one": "fine-tuning (both encoders)", "other": "my both encoders"}.items():
+        write(tmp_path / "runs" / name, results(label))
+    file = write_study(read_runs(tmp_path / "runs"), tmp_path / "study.csv")
+    assert set(read_study(file)["label"]) == {"fine-tuning (both towers)", "my both encoders"}
+
+
 def test_splits_of_results_and_studies_are_checked(tmp_path: Path) -> None:
     run = write(tmp_path / "run", results(split="train"))
     with pytest.raises(ReportError, match="split: expected test or val, found 'train'"):

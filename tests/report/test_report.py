@@ -449,14 +449,14 @@ def test_variants_are_told_apart() -> None:
 def test_names_are_short_with_footnotes() -> None:
     labels = [
         "GIFT (generator retrieval), retrieved images",
-        "fine-tuning (both encoders)",
+        "fine-tuning (both towers)",
         "TASSO",
         "TASSO (rank 9)",
         "(x",
     ]
     assert list(short_names(labels).values()) == [
         ("GIFT", "¹", f"generator retrieval; {STAND_INS['retrieved images']}"),
-        ("fine-tuning", "²", "both encoders"),
+        ("fine-tuning", "²", "both towers"),
         ("TASSO", "", ""),
         ("TASSO (rank 9)", "", ""),
         ("(x", "", ""),

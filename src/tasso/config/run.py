@@ -247,7 +247,7 @@ class RunConfig:
         "float32", scope="machine", commands=f"{RUNS} bench",
     )
     compile: Literal["auto", "on", "off"] = option(
-        "compile the encoders; auto: on CUDA, if a large image tower that tasso has no kernels for trains long enough "
+        "compile the towers; auto: on CUDA, if a large image tower that tasso has no kernels for trains long enough "
         "to make up for the minute it takes",
         "auto", scope="machine", commands=f"{RUNS} bench",
     )

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tasso.config.labels import RENAMED
 from tasso.errors import RunError
 from tasso.experiments.plans import GROWTH, PLANS, SHARED, Plan, Setup
 from tasso.files import parse_json, write_text
@@ -112,7 +113,9 @@ def _parse(content: Mapping[str, Any]) -> Record:
     setup = content["setup"]
     several = {key: None if setup[key] is None else tuple(setup[key]) for key in ("seeds", "main_seeds", "sequences")}
     names = {
-        (str(plan), str(row)): {(str(sequence), int(seed)): Path(name).name for sequence, seed, name in runs}
+        (str(plan), RENAMED.get(row, row)): {
+            (str(sequence), int(seed)): Path(name).name for sequence, seed, name in runs
+        }
         for plan, rows in content["runs"].items()
         for row, runs in rows.items()
     }

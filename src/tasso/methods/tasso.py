@@ -66,12 +66,12 @@ class Tasso(Method):
     )
     subspace_scale: float | None = option("factor on cosines in the subspace CE: 10 (code), 1 (paper)", None, ge=0)
     subspace_gradient: Literal["both", "projector"] = option(
-        "what the subspace CE trains: both encoder and projector, or the projector only", "both"
+        "what the subspace CE trains: both image tower and projector, or the projector only", "both"
     )
     kd_trains_projector: bool = option("let the distillation train the projector too (code)", True)
     train_projector: bool = option("train the projector after it was drawn", True)
     optimise: Literal["joint", "projector-first", "alternate"] = option(
-        "when encoder and projector are updated", "joint"
+        "when image tower and projector are updated", "joint"
     )
     projector_init: Literal["random", "texts"] = option(
         "A at the start of a task: random (code), or texts: the main directions of the task's class texts", "random"

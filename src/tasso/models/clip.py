@@ -392,7 +392,7 @@ def agree(compiled: Callable[[], Tensor], plain: Callable[[], Tensor]) -> bool:
         return True
     if not (same and near):
         log.warning(
-            "compile: compiled by PyTorch %s, an encoder does not give the embeddings that it should; it runs as it is",
+            "compile: compiled by PyTorch %s, a tower does not give the embeddings that it should; it runs as it is",
             torch.__version__,
         )
     return same and near

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from tasso.config.labels import RENAMED
 from tasso.files import write_atomically
 from tasso.report.frame import COLUMNS, SPLITS, typed
 from tasso.report.reader import ReportError, kind
@@ -54,6 +55,7 @@ def read_study(path: str | PathLike[str]) -> pd.DataFrame:
     if frame.empty:
         raise ReportError(f"{path}: no rows")
     parsers: dict[str, Callable[[str], Any]] = {
+        "label": lambda text: RENAMED.get(text, text),
         "order": lambda text: tuple(map(str, json.loads(text))),
         "split": lambda text: {split: split for split in SPLITS}[text],
         "seed": int, "step": int,

@@ -136,7 +136,7 @@ CLAIMS = (
     ),
     Claim(
         "joint",
-        "Joint training has the highest accuracy of the four ways to train projector and encoder (MTIL)",
+        "Joint training has the highest accuracy of the four ways to train projector and image tower (MTIL)",
         "optimisation",
         Ahead(
             *(
