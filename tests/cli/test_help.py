@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -87,7 +88,10 @@ def without_torch(command: str, *more: str) -> str:
     """What a command prints in a process that can import neither torch nor these packages."""
     refused = dict.fromkeys(("torch", "open_clip", *more))  # None instead of a module is an ImportError
     code = f"import sys; sys.modules.update({refused}); from tasso.cli import main; main(sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, env=environment, check=False
+    )
     return done.stdout + done.stderr
 
 
