@@ -8,7 +8,9 @@ from typing import Any
 import open_clip
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from conftest import TINY_CONFIG
 from tasso.models import blocks
@@ -129,6 +131,22 @@ def test_some_weights_are_frozen(tune: str) -> None:
     assert found[1]
     for name, gradient in found[1].items():
         torch.testing.assert_close(gradient, found[0][name], msg=name)
+
+
+def test_inputs_of_frozen_weights_are_not_kept() -> None:
+    created = model()
+    transformer = created.visual.transformer
+    counts = []
+    for trained in ((".ln_1.", ".weight", "_weight"), (".ln_1.",)):
+        kept: list[Tensor] = []
+        for name, parameter in transformer.named_parameters():
+            parameter.requires_grad_(any(part in name for part in trained))
+        x = torch.randn(2, 5, 32, device=DEVICE, dtype=torch.bfloat16).requires_grad_()
+        keep = saved_tensors_hooks(lambda tensor, kept=kept: kept.append(tensor) or tensor, lambda tensor: tensor)
+        with keep, torch.autocast(DEVICE, torch.bfloat16):
+            blocks.Operations.of(transformer, F.linear, x.device).blocks(transformer, x)
+        counts.append(len(kept))
+    assert counts[0] - counts[1] == 2 * 4, "two blocks of four matrices"
 
 
 def test_checkpointed_blocks() -> None:

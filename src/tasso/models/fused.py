@@ -26,7 +26,8 @@ class Fused(Operations):
     """With Triton's kernels: biases are added by the kernel that reads a product, not by the product."""
 
     def product(self, x: Tensor, weight: Tensor, low: Tensor, bias: Tensor | None) -> Tensor:
-        if self.raw_linear is not F.linear or weight.dtype != torch.float32:
+        # A frozen weight has no gradient, and its input need not be kept for it.
+        if self.raw_linear is not F.linear or weight.dtype != torch.float32 or not weight.requires_grad:
             return super().product(x, weight, low, bias)
         y: Tensor = _Product.apply(x.to(low.dtype), weight, low.detach(), bias)
         return y
