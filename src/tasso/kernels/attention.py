@@ -1,7 +1,8 @@
 """Self-attention.
 
 A program has a block of queries and goes through the keys, or has a block of keys and goes through the queries, a part
-at a time: whole parts first, then the rest, which is padded to a power of two. So any length fits.
+at a time. What is left over of whole parts is padded to a power of two, so any length fits. It comes first: its reads
+wait together with those of the block.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Plan(NamedTuple):
     block: int  # queries or keys of a program
     part: int  # of the keys or queries that it goes through
     warps: int
-    stages: int  # parts that are read ahead, and one
+    stages: int  # of Triton's pipeline
 
 
 FORWARD = OF_QUERIES = OF_KEYS = Plan(64, 32, 4, 3)
@@ -40,8 +41,8 @@ def attention(q: Tensor, kv: Tensor | None, bias: Tensor, heads: int, causal: bo
     Args:
         q: (B, Q, D), queries of the first Q tokens; without `kv` all three of all tokens, (B, L, 3 D).
         kv: keys and values, (B, L, 2 D).
-        bias: (3 D,). It has been added already, and is given for its gradient, which comes with the others for nothing.
-        causal: tokens see those before them only; without `kv`.
+        bias: (3 D,). It has been added already, and is given for its gradient, a sum over what is there anyway.
+        causal: tokens see themselves and those before them; without `kv`.
 
     Returns:
         (B, Q, D), or (B, L, D).
@@ -59,44 +60,49 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor | None, bias: Tensor, heads: int, causal: bool) -> Tensor:
         q, width = q.contiguous(), len(bias) // 3
+        ctx.kind = heads, width, causal
         kv = None if kv is None else kv.contiguous()
         k = q[..., width:] if kv is None else kv
         (batch, queries, _), keys = q.shape, k.shape[1]
         y = torch.empty(batch, queries, width, dtype=q.dtype, device=q.device)
         norms = torch.empty(batch, heads, queries, dtype=torch.float32, device=q.device)
         with launching(q):
-            _launch(_attention, FORWARD, queries, keys, heads, causal, q=q, k=k, y=y, norms=norms)
+            _launch(_attention, FORWARD, queries, keys, ctx.kind, q=q, k=k, y=y, norms=norms)
         ctx.save_for_backward(q, kv, y, norms)
-        ctx.heads, ctx.causal = heads, causal
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> Gradients:
         q, kv, y, norms = ctx.saved_tensors
-        (batch, queries, width), heads, causal = y.shape, ctx.heads, ctx.causal
+        (batch, queries, width), kind = y.shape, ctx.kind
         d_y, d_q, d_kv = d_y.contiguous(), torch.empty_like(q), None if kv is None else torch.empty_like(kv)
         k, d_k = (q[..., width:], d_q[..., width:]) if d_kv is None else (kv, d_kv)
         keys, alongs = k.shape[1], torch.empty_like(norms)
-        parts = torch.empty(batch * triton.cdiv(queries, OF_QUERIES.block), 3 * width, device=q.device)
+        programs = batch * triton.cdiv(queries, OF_QUERIES.block)
+        parts = torch.empty(programs, 3 * width, dtype=torch.float32, device=q.device)
         given = {"q": q, "k": k, "norms": norms, "d_y": d_y, "alongs": alongs}
         with launching(q):
-            _launch(_of_queries, OF_QUERIES, queries, keys, heads, causal, **given, y=y, d_q=d_q, parts=parts)
-            _launch(_of_keys, OF_KEYS, keys, queries, heads, causal, **given, d_k=d_k)
+            _launch(_of_queries, OF_QUERIES, queries, keys, kind, **given, y=y, d_q=d_q, parts=parts)
+            _launch(_of_keys, OF_KEYS, keys, queries, kind, **given, d_k=d_k)
         return d_q, d_kv, column_sums(parts) if ctx.needs_input_grad[2] else None, None, None
 
 
-def _launch(kernel: Any, plan: Plan, own: int, others: int, heads: int, causal: bool, **tensors: Tensor) -> None:
-    """One program for each block of queries or keys (`own`), which goes through the `others`."""
-    q, k, d_y = tensors["q"], tensors["k"], tensors.get("d_y", tensors.get("y"))
-    assert d_y is not None
+def _launch(kernel: Any, plan: Plan, own: int, others: int, kind: tuple[int, int, bool], **tensors: Tensor) -> None:
+    """One program for each block of queries or keys (`own`), which goes through the `others`.
+
+    Args:
+        kind: heads, width of the model, and whether it is causal.
+    """
+    (heads, width, causal), q, k = kind, tensors["q"], tensors["k"]
     block, whole = min(plan.block, _padded(own)), (others - 1) // plan.part * plan.part
-    width = d_y.shape[-1] // heads
+    packed = q.shape[2] == 3 * width  # rows are as long as shapes say: of one token, a stride may be any
     kernel[(triton.cdiv(own, block) * len(q) * heads,)](
         **{f"{name}_ptr": tensor for name, tensor in tensors.items()},
-        queries=q.shape[1], keys=k.shape[1], scale=1 / math.sqrt(width),
-        HEADS=heads, D=width, BLOCK=block, PART=plan.part, PARTS=whole > 0, REST=_padded(others - whole),
-        STAGES=plan.stages, Q_ROW=q.stride(1), K_ROW=k.stride(1), CAUSAL=causal, num_warps=plan.warps,
+        queries=q.shape[1], keys=k.shape[1], scale=1 / math.sqrt(width // heads),
+        HEADS=heads, D=width // heads, BLOCK=block, PART=plan.part, HAS_PARTS=whole > 0, REST=_padded(others - whole),
+        STAGES=plan.stages, Q_ROW=q.shape[2], K_ROW=q.shape[2] if packed else k.shape[2], CAUSAL=causal,
+        num_warps=plan.warps,
     )  # fmt: skip
 
 
@@ -108,7 +114,7 @@ def _padded(length: int) -> int:
 @triton.jit(do_not_specialize=["queries", "keys"])
 def _attention(
     q_ptr, k_ptr, y_ptr, norms_ptr, queries, keys, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, HAS_PARTS: tl.constexpr,
     REST: tl.constexpr, STAGES: tl.constexpr, Q_ROW: tl.constexpr, K_ROW: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """A block of queries of one head of one sample; `norms` are base-2 logarithms of the sums of exponentials."""
@@ -126,7 +132,7 @@ def _attention(
     whole = (keys - 1) // PART * PART
     rest = whole + tl.arange(0, REST)
     y, largest, total = _part(q, k_rows, m, rest, keys, y, largest, total, factor, WIDTH, K_ROW, True, CAUSAL)
-    if PARTS:
+    if HAS_PARTS:
         for first in tl.range(0, whole, PART, num_stages=STAGES):
             n = first + tl.arange(0, PART)
             y, largest, total = _part(q, k_rows, m, n, keys, y, largest, total, factor, WIDTH, K_ROW, False, CAUSAL)
@@ -138,14 +144,14 @@ def _attention(
 @triton.jit
 def _part(
     q, k_rows, m, n, keys, y, largest, total, factor,
-    WIDTH: tl.constexpr, K_ROW: tl.constexpr, LAST: tl.constexpr, CAUSAL: tl.constexpr,
+    WIDTH: tl.constexpr, K_ROW: tl.constexpr, MASKED: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Sums of values (M, D), largest scores and sums of exponentials (M,), with a part of the keys more."""
-    mask = (n < keys)[:, None] if LAST else None
+    mask = (n < keys)[:, None] if MASKED else None
     k = tl.load(k_rows + n[:, None] * K_ROW, mask=mask)
-    v = tl.load(k_rows + n[:, None] * K_ROW + WIDTH, mask=mask, other=0.0 if LAST else None)
+    v = tl.load(k_rows + n[:, None] * K_ROW + WIDTH, mask=mask, other=0.0 if MASKED else None)
     s = tl.dot(q, tl.trans(k))
-    if LAST:
+    if MASKED:
         s = tl.where((n < keys)[None, :], s, -float("inf"))
     if CAUSAL:
         s = tl.where(n[None, :] <= m[:, None], s, -float("inf"))
@@ -158,7 +164,7 @@ def _part(
 @triton.jit(do_not_specialize=["queries", "keys"])
 def _of_queries(
     q_ptr, k_ptr, y_ptr, norms_ptr, d_y_ptr, alongs_ptr, d_q_ptr, parts_ptr, queries, keys, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, HAS_PARTS: tl.constexpr,
     REST: tl.constexpr, STAGES: tl.constexpr, Q_ROW: tl.constexpr, K_ROW: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a block of queries, its part of that of the bias, and what gradients of keys need: y · d_y."""
@@ -182,7 +188,7 @@ def _of_queries(
     whole = (keys - 1) // PART * PART
     rest = whole + tl.arange(0, REST)
     d_q = _part_of_queries(q, d_y, norm, along, k_rows, m, rest, keys, d_q, factor, WIDTH, K_ROW, True, CAUSAL)
-    if PARTS:
+    if HAS_PARTS:
         for first in tl.range(0, whole, PART, num_stages=STAGES):
             n = first + tl.arange(0, PART)
             d_q = _part_of_queries(q, d_y, norm, along, k_rows, m, n, keys, d_q, factor, WIDTH, K_ROW, False, CAUSAL)
@@ -190,24 +196,24 @@ def _of_queries(
     tl.store(d_q_ptr + q_place, d_q.to(d_q_ptr.dtype.element_ty), mask=is_query)
     part = parts_ptr + (sample * blocks + block) * (3 * WIDTH) + column
     tl.store(part, tl.sum(d_q, 0))
-    tl.store(part + WIDTH, tl.zeros((D,), tl.float32))  # scores of one query may all be shifted
-    tl.store(part + 2 * WIDTH, tl.sum(d_y.to(tl.float32), 0))  # each query shares its gradient among all values
+    tl.store(part + WIDTH, tl.zeros((D,), tl.float32))  # it shifts all scores of a query, which softmax ignores
+    tl.store(part + 2 * WIDTH, tl.sum(d_y.to(tl.float32), 0))  # the weights of a query sum to one
 
 
 @triton.jit
 def _part_of_queries(
     q, d_y, norm, along, k_rows, m, n, keys, d_q, factor,
-    WIDTH: tl.constexpr, K_ROW: tl.constexpr, LAST: tl.constexpr, CAUSAL: tl.constexpr,
+    WIDTH: tl.constexpr, K_ROW: tl.constexpr, MASKED: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Gradients of queries (M, D), not scaled, with a part of the keys more."""
-    mask = (n < keys)[:, None] if LAST else None
-    k = tl.load(k_rows + n[:, None] * K_ROW, mask=mask, other=0.0 if LAST else None)
+    mask = (n < keys)[:, None] if MASKED else None
+    k = tl.load(k_rows + n[:, None] * K_ROW, mask=mask, other=0.0 if MASKED else None)
     v = tl.load(k_rows + n[:, None] * K_ROW + WIDTH, mask=mask)
     p = tl.exp2(tl.dot(q, tl.trans(k)) * factor - norm[:, None])
     if CAUSAL:
         p = tl.where(n[None, :] <= m[:, None], p, 0.0)
     d_s = p * (tl.dot(d_y, tl.trans(v)) - along[:, None])
-    if LAST:
+    if MASKED:
         d_s = tl.where((n < keys)[None, :], d_s, 0.0)
     return tl.dot(d_s.to(k.dtype), k, d_q)
 
@@ -215,7 +221,7 @@ def _part_of_queries(
 @triton.jit(do_not_specialize=["queries", "keys"])
 def _of_keys(
     q_ptr, k_ptr, norms_ptr, d_y_ptr, alongs_ptr, d_k_ptr, queries, keys, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, HAS_PARTS: tl.constexpr,
     REST: tl.constexpr, STAGES: tl.constexpr, Q_ROW: tl.constexpr, K_ROW: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a block of keys and of their values."""
@@ -238,7 +244,7 @@ def _of_keys(
     d_k, d_v = _part_of_keys(
         k, v, q_rows, d_y_rows, norms, alongs, n, rest, queries, d_k, d_v, factor, WIDTH, Q_ROW, True, CAUSAL
     )
-    if PARTS:
+    if HAS_PARTS:
         for first in tl.range(0, whole, PART, num_stages=STAGES):
             m = first + tl.arange(0, PART)
             d_k, d_v = _part_of_keys(
@@ -251,14 +257,14 @@ def _of_keys(
 @triton.jit
 def _part_of_keys(
     k, v, q_rows, d_y_rows, norms, alongs, n, m, queries, d_k, d_v, factor,
-    WIDTH: tl.constexpr, Q_ROW: tl.constexpr, LAST: tl.constexpr, CAUSAL: tl.constexpr,
+    WIDTH: tl.constexpr, Q_ROW: tl.constexpr, MASKED: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Gradients of keys, not scaled, and of values, (N, D) each, with a part of the queries more."""
-    mask = (m < queries)[:, None] if LAST else None
-    q = tl.load(q_rows + m[:, None] * Q_ROW, mask=mask, other=0.0 if LAST else None)
-    d_y = tl.load(d_y_rows + m[:, None] * WIDTH, mask=mask, other=0.0 if LAST else None)
-    norm = tl.load(norms + m, mask=(m < queries) if LAST else None, other=float("inf") if LAST else None)
-    along = tl.load(alongs + m, mask=(m < queries) if LAST else None, other=0.0 if LAST else None)
+    mask = (m < queries)[:, None] if MASKED else None
+    q = tl.load(q_rows + m[:, None] * Q_ROW, mask=mask, other=0.0 if MASKED else None)
+    d_y = tl.load(d_y_rows + m[:, None] * WIDTH, mask=mask, other=0.0 if MASKED else None)
+    norm = tl.load(norms + m, mask=(m < queries) if MASKED else None, other=float("inf") if MASKED else None)
+    along = tl.load(alongs + m, mask=(m < queries) if MASKED else None, other=0.0 if MASKED else None)
     p = tl.exp2(tl.dot(k, tl.trans(q)) * factor - norm[None, :])  # zero behind the last query
     if CAUSAL:
         p = tl.where(n[:, None] <= m[None, :], p, 0.0)

@@ -90,7 +90,8 @@ class _Product(torch.autograd.Function):
         rows = d_y.flatten(0, -2)
         needs_x, needs_weight, _, needs_bias = ctx.needs_input_grad
         d_weight = float32_product(rows.mT, x.flatten(0, -2)) if needs_weight else None
-        return d_y @ low if needs_x else None, d_weight, None, rows.sum(0) if needs_bias else None
+        d_x = (rows @ low).view(x.shape) if needs_x else None
+        return d_x, d_weight, None, rows.sum(0) if needs_bias else None
 
 
 def float32_product(left: Tensor, right: Tensor) -> Tensor:

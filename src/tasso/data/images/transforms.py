@@ -167,7 +167,8 @@ def centre(height: int, width: int, preprocess: Preprocess) -> Tensor | None:
 
 
 def resample(pixels: Tensor, spans: Tensor | None, preprocess: Preprocess) -> Tensor:
-    """What the spans take from each image `(B, 3, H, W)` uint8: `(B, 3, size, size)`, values in 0 … 1.
+    """What the spans take from each image `(B, 3, H, W)` uint8: `(B, 3, size, size)`, values in 0 … 1; on a CPU it need
+    not be contiguous.
 
     Images of different sizes are padded at the right and at the bottom; the padding has no influence.
 
@@ -181,14 +182,14 @@ def resample(pixels: Tensor, spans: Tensor | None, preprocess: Preprocess) -> Te
     kind = torch.float16 if pixels.is_cuda else torch.float32
     spans = spans.to(pixels.device, non_blocking=True)
     if height == width:  # half as many launches
-        above, beside = _weights(torch.cat([*spans], 1), size, width, filter_).chunk(2)
+        of_rows, of_columns = _weights(torch.cat([*spans], 1), size, width, filter_).chunk(2)
     else:
-        above, beside = (_weights(span, size, side, filter_) for span, side in zip(spans, (height, width), strict=True))
+        of_rows, of_columns = _weights(spans[0], size, height, filter_), _weights(spans[1], size, width, filter_)
     # Channels within rows, so that both products are of matrices, one per image.
-    rows = pixels.transpose(1, 2).to(kind, memory_format=torch.contiguous_format).flatten(1, 2)
-    parts = [rows[..., band] @ beside.mT[:, band, at] for at, band in _bands(spans[1], size, width, filter_)]
+    image = pixels.transpose(1, 2).to(kind, memory_format=torch.contiguous_format).flatten(1, 2)
+    parts = [image[..., band] @ of_columns.mT[:, band, at] for at, band in _bands(spans[1], size, width, filter_)]
     image = _cat(parts, -1).view(len(pixels), height, -1)
-    parts = [above[:, at, band] @ image[:, band] for at, band in _bands(spans[0], size, height, filter_)]
+    parts = [of_rows[:, at, band] @ image[:, band] for at, band in _bands(spans[0], size, height, filter_)]
     view = _cat(parts, -2).view(len(pixels), size, 3, size).transpose(1, 2)
     layout = torch.contiguous_format if pixels.is_cuda else torch.preserve_format  # a GPU copies here anyway
     return view.clamp_(0, 255).to(torch.float32, memory_format=layout).div_(255)
