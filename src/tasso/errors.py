@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+AFRESH = "the tasso run command with --overwrite starts afresh"  # advice of every command that reads a run
+REDO_TASK = f"remove this file to begin the task once more; {AFRESH}"
 LESS_MEMORY = (
     "Less is needed with --tune lora, --checkpoint-activations, --accumulate, or a smaller --cache-gib, --batch-size "
     "or --eval-batch-size"

@@ -68,6 +68,10 @@ class Untitled(Method):
 @dataclass
 class Unhelpful(Shrink):
     speed: float = 1.0
+
+
+class Undecorated(Shrink):
+    speed: float = option("speed", 1.0)
 '''
 
 
@@ -208,6 +212,7 @@ def test_a_reference_is_a_name(site: Path) -> None:
         ("shrink_plugin.methods:NOT_A_METHOD", r"not a subclass of tasso\.methods\.Method"),
         ("shrink_plugin.methods:Untitled", r"has no 'title'"),
         ("shrink_plugin.methods:Unhelpful", r"declare 'speed' as option\(help, default\)"),
+        ("shrink_plugin.methods:Undecorated", r"'speed' is no option yet, .* write @dataclass above it"),
         ("shrink_plugin.methods", r"expected package\.module:Class"),
     ],
 )

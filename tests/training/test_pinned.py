@@ -92,6 +92,23 @@ def test_edited_prompts_of_an_own_task_are_refused(quick: dict[str, Any], tmp_pa
         learn(from_dict(options))
 
 
+def test_new_images_for_a_finished_run_are_told(
+    quick: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_folder(tmp_path / "birds", "pets", classes=2)
+    own = {key: value for key, value in quick.items() if key not in ("benchmark", "data_root", "sequence")}
+    options = {**own, "method": "finetune", "tasks": [{"name": "birds", "from": str(folder)}]}
+    results = learn(from_dict(options))
+    assert learn(from_dict(options)) == results
+    image = next(folder.glob("*/0.png"))
+    shutil.copy(image, image.with_name("new.png"))
+    with pytest.raises(RunError, match=r"data of task 'birds' have changed: 2 classes, 8 training .* now 2 classes, 9"):
+        learn(from_dict(options))
+    shutil.rmtree(folder)
+    assert learn(from_dict(options)) == results, "its images are not needed any more"
+    assert "not compared with the images as they are now: task 'birds': no such file or folder" in caplog.text
+
+
 def test_edited_reference_texts_are_refused(quick: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("a cat\na dog\n")

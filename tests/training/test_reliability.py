@@ -346,13 +346,32 @@ def test_debug_shows_where_an_error_happened(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_bug_in_tasso_is_reported_as_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasso.evaluation.metrics.metrics_of_file", lambda path: {}["matrix"])
+    monkeypatch.setattr("tasso.evaluation.metrics.metrics_of_file", None)
     with pytest.raises(SystemExit) as stop:
         main(["metrics", "any.json"])
     assert stop.value.code == 70
     said = capsys.readouterr().err
-    assert said.startswith("tasso: KeyError: 'matrix'. This is a fault in tasso; --debug shows where it happened")
+    what = "TypeError: 'NoneType' object is not callable"
+    assert said.startswith(f"tasso: {what}. This is a fault in tasso; --debug shows where it happened")
     assert "Traceback" not in said
+
+
+def test_an_error_in_code_of_the_user_is_theirs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is raised within a library that this code calls."""
+
+    def of_the_user(path: Path) -> object:
+        return json.loads("{")
+
+    monkeypatch.setattr("tasso.evaluation.metrics.metrics_of_file", of_the_user)
+    with pytest.raises(SystemExit) as stop:
+        main(["metrics", "any.json"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    line = of_the_user.__code__.co_firstlineno + 1
+    assert said.startswith(f"tasso: {__file__}, line {line}: JSONDecodeError: ")
+    assert said.strip().endswith("That file is not part of tasso; --debug shows how it was called")
 
 
 def test_out_of_memory_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,10 @@ import contextlib
 import os
 import select
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 from tasso.errors import LESS_MEMORY, TassoError
@@ -38,6 +40,8 @@ def exit_on_error(debug: bool = False) -> Iterator[None]:
         if is_out_of_memory(error):
             _exit(f"out of memory. {LESS_MEMORY}", USER, debug)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        if place := _place_outside(error):
+            _exit(f"{place}: {reason}. That file is not part of tasso; --debug shows how it was called", USER, debug)
         _exit(f"{reason}. This is a fault in tasso; --debug shows where it happened", BUG, debug)
 
 
@@ -49,6 +53,20 @@ def _output_is_closed() -> bool:
     except (OSError, ValueError):  # not even a file
         return True
     return bool(output.poll(0))
+
+
+def _place_outside(error: Exception) -> str | None:
+    """File and line of a user's own code, such as a method in `package.module:Class`, if the error was raised by it or
+    by a library that it called."""
+    here = Path(__file__).parents[1]
+    libraries = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if here in file.parents:
+            return None
+        if file.is_file() and not libraries & set(file.parents):
+            return f"{file}, line {frame.lineno}"
+    return None
 
 
 def describe_os_error(error: OSError) -> str:

@@ -111,6 +111,11 @@ def _imported(name: str, reference: str, where: str) -> type[Method]:
         METHODS.update(before)
         other = before[taken[0]]
         raise ConfigError(f"method: {where}: the name {taken[0]!r} is taken by {other.__module__}:{other.__qualname__}")
+    if options := [key for key, value in vars(cls).items() if isinstance(value, dataclasses.Field)]:
+        raise ConfigError(
+            f"method: {where}: {options[0]!r} is no option yet, because the class is not a dataclass: write @dataclass "
+            "above it (from dataclasses import dataclass)"
+        )
     if missing := [key for key in ("title", "summary", "source", "verified") if not hasattr(cls, key)]:
         raise ConfigError(f"method: {where}: has no {missing[0]!r}")
     for field in dataclasses.fields(cls):

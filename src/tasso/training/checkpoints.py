@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tasso.errors import ConfigError, RunError, did_you_mean
+from tasso.errors import AFRESH, ConfigError, RunError, did_you_mean
 from tasso.methods import Method, build_method
 from tasso.models.clip import Clip, check_finite
 from tasso.models.inference import Inference
@@ -66,7 +66,7 @@ def restore_checkpoint(clip: Clip, method: Method, folder: RunFolder, index: int
     file = folder.checkpoint_file(index, name)
     loaded = folder.read_checkpoint(index, name)
     if loaded is None:
-        raise RunError(f"{file} is missing, so the run cannot go on; use --overwrite to start afresh")
+        raise RunError(f"{file} is missing, so the run cannot go on; {AFRESH}")
     tensors, metadata = loaded
     for key, expected in (("task", name), ("method", method.name)):
         if (found := metadata.get(key)) != expected:
@@ -76,7 +76,7 @@ def restore_checkpoint(clip: Clip, method: Method, folder: RunFolder, index: int
     del metadata["method"]
     clip.load_state({key: t for key, t in tensors.items() if not key.startswith(METHOD_PREFIX)}, str(file))
     if missing := [key for key in clip.state(method.towers) if key not in tensors]:
-        raise RunError(f"{file}: incomplete, {missing[0]!r} is missing; use --overwrite to start afresh")
+        raise RunError(f"{file}: incomplete, {missing[0]!r} is missing; {AFRESH}")
     load_method(method, index + 1, part(tensors, METHOD_PREFIX), str(file))
     return metadata
 

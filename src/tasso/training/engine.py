@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tasso.config import OptimizerName, RunConfig, StepRule, unwrap
 from tasso.data.images import Stream
-from tasso.errors import ConfigError, RunError
+from tasso.errors import REDO_TASK, ConfigError, RunError
 from tasso.methods import Batch, Method
 from tasso.models.clip import Clip, check_finite
 from tasso.models.fp8 import FP8, has_fp8
@@ -41,7 +41,6 @@ PRECISIONS: dict[torch.dtype, Literal["float32", "bfloat16", "fp8"]] = {
 CAPTURE_DEVICES = ("cuda",)
 METHOD = ""  # under this name, which no stream has, are the inputs of a step that the method asks for
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-ADVICE = "remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
 def planned_steps(rule: StepRule, images: int, batch_size: int) -> int:
@@ -315,10 +314,10 @@ class Training:
         for prefix, parameter in self._parameters():
             if any(name.startswith(prefix) for name in state):  # else it has had no gradient yet
                 expected |= {f"{prefix}{key}": tensor for key, tensor in accumulated[parameter].items()}
-        check_tensors({name: t for name, t in state.items() if name != "random/cuda"}, expected, where, ADVICE)
+        check_tensors({name: t for name, t in state.items() if name != "random/cuda"}, expected, where, REDO_TASK)
         check_finite({name: tensor for name, tensor in state.items() if not name.startswith(MODEL)}, where)
         if not 0 <= int(state["step"]) <= self.steps:
-            raise RunError(f"{where}: step {int(state['step'])} is not one of 0 … {self.steps}; {ADVICE}")
+            raise RunError(f"{where}: step {int(state['step'])} is not one of 0 … {self.steps}; {REDO_TASK}")
 
     def _model_and_method(self) -> dict[str, Tensor]:
         model = {f"{MODEL}{name}": tensor for name, tensor in self.clip.state(self.method.towers).items()}

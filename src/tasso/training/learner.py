@@ -17,7 +17,7 @@ from tasso.config import AUTO, RunConfig, read_templates, unwrap
 from tasso.data import Task, TaskSequence, load_sequence
 from tasso.data.damaged import advice_on_unreadable
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init_distributed
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, DataError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
 from tasso.kernels import has_kernels, import_meanwhile
 from tasso.methods import Method, RunInfo, TaskInfo
@@ -97,7 +97,10 @@ def learn_resolved(
 
 
 def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | None:
-    """Results of a finished run of this configuration, or None."""
+    """Results of a finished run of this configuration, or None.
+
+    Own tasks are read, but not learned: their folders may have new images since.
+    """
     if not folder.config_file.exists():
         return None
     folder.check_same(config)
@@ -107,6 +110,13 @@ def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | N
     if not results or not results["finished"]:
         return None
     check_complete(results, folder.results_file)
+    if config.tasks and not (config.pack_dir and config.corrupt == "skip"):  # packs decide what is left out
+        try:
+            contents = load_sequence(config, with_reference=False).contents()
+        except DataError as error:
+            log.warning("%s: not compared with the images as they are now: %s", folder.path, error)
+        else:
+            check_data(results, contents, folder.path)
     return results
 
 

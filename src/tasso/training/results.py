@@ -12,7 +12,7 @@ from typing import Any
 
 from tasso.config import RunConfig
 from tasso.data import TaskSequence
-from tasso.errors import RunError
+from tasso.errors import AFRESH, RunError
 from tasso.evaluation.accuracy import AccuracyRows
 from tasso.evaluation.alignment import BINS, RANGE
 from tasso.evaluation.metrics import metrics, step_accuracies
@@ -22,7 +22,6 @@ from tasso.training.conditions import conditions
 from tasso.training.identity import portable
 
 RESULTS_VERSION = 1
-ADVICE = "use --overwrite to start afresh"
 
 
 def new_results(
@@ -133,7 +132,7 @@ def check_results(document: Any, file: Path) -> dict[str, Any]:
     Checks what it takes to see how far a run got; `check_complete` checks the rest.
     """
     if not isinstance(document, dict):
-        raise RunError(f"{file}: not the results of a run; {ADVICE}")
+        raise RunError(f"{file}: not the results of a run; {AFRESH}")
     _require(document, ("version", "finished", "tasks", "per_task", "mtil", "mcil"), file)
     if document["version"] != RESULTS_VERSION:
         raise RunError(f"{file}: version {document['version']}; this tasso reads version {RESULTS_VERSION}")
@@ -166,12 +165,12 @@ def check_complete(results: Mapping[str, Any], file: Path) -> None:
 
 def _require(results: Mapping[str, Any], keys: Sequence[str], file: Path) -> None:
     if missing := [key for key in keys if key not in results]:
-        raise RunError(f"{file}: not the results of a run of this version: {missing[0]!r} is missing; {ADVICE}")
+        raise RunError(f"{file}: not the results of a run of this version: {missing[0]!r} is missing; {AFRESH}")
 
 
 def _require_well_formed(well_formed: Mapping[str, bool], file: Path) -> None:
     if malformed := [key for key, fits in well_formed.items() if not fits]:
-        raise RunError(f"{file}: {malformed[0]} is malformed; {ADVICE}")
+        raise RunError(f"{file}: {malformed[0]} is malformed; {AFRESH}")
 
 
 def to_json(document: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tasso.config import RunConfig, from_dict
 from tasso.data import TASK_IMAGES
-from tasso.errors import BusyError, ConfigError, RunError
+from tasso.errors import AFRESH, REDO_TASK, BusyError, ConfigError, RunError
 from tasso.files import is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
 from tasso.methods import build_method
 from tasso.training.identity import identity, portable
@@ -29,7 +29,6 @@ from tasso.version import __version__
 
 STATE_VERSION = 2
 MAY_MOVE = ("tasks", "reference", "model", "pretrained")  # when a run is resumed; their content may not change
-STATE_ADVICE = "Remove this file to begin the task once more, or use --overwrite to start afresh"
 
 
 class RunFolder:
@@ -139,7 +138,7 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
-            raise RunError(f"{self.results_file}: not valid JSON ({error}); use --overwrite to start afresh") from None
+            raise RunError(f"{self.results_file}: not valid JSON ({error}); {AFRESH}") from None
         return check_results(document, self.results_file)
 
     def write_results(self, results: Mapping[str, Any]) -> None:
@@ -190,27 +189,27 @@ class RunFolder:
         Args:
             expected: metadata that must be equal: `index` and `task` of the task, `method`, and `data` (a hash).
         """
-        saved = read_tensors(self.state_file, STATE_ADVICE)
+        saved = read_tensors(self.state_file, REDO_TASK)
         if saved is None:
             return None
         metadata = saved[1]
         if metadata.get("version") != STATE_VERSION:
             found = metadata.get("version", "none")
             raise RunError(
-                f"{self.state_file}: not a resume state of version {STATE_VERSION} (found: {found}). {STATE_ADVICE}"
+                f"{self.state_file}: not a resume state of version {STATE_VERSION} (found: {found}); {REDO_TASK}"
             )
         if metadata.get("index") != expected["index"]:
             return None
         for key in ("task", "method"):
             if metadata.get(key) != expected[key]:
                 raise RunError(
-                    f"{self.state_file}: a state of {key} {metadata.get(key)!r}, not {expected[key]!r}. {STATE_ADVICE}"
+                    f"{self.state_file}: a state of {key} {metadata.get(key)!r}, not {expected[key]!r}; {REDO_TASK}"
                 )
         if metadata.get("data") != expected["data"]:
-            raise RunError(f"{self.state_file}: the state of a run on other data. {STATE_ADVICE}")
+            raise RunError(f"{self.state_file}: the state of a run on other data; {REDO_TASK}")
         if not isinstance(metadata.get("seconds"), int | float):
             raise RunError(
-                f"{self.state_file}: seconds: expected a number, not {metadata.get('seconds')!r}. {STATE_ADVICE}"
+                f"{self.state_file}: seconds: expected a number, not {metadata.get('seconds')!r}; {REDO_TASK}"
             )
         return saved
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tasso.errors import RunError
+from tasso.errors import AFRESH, RunError
 from tasso.files import parse_json, write_atomically
 
 HEADER_KEY = "tasso"  # of the metadata in the header
@@ -23,9 +23,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     write_atomically(path, lambda temporary: save_file(on_cpu, temporary, {HEADER_KEY: json.dumps(metadata)}))
 
 
-def read_tensors(
-    path: Path, advice: str = "Use --overwrite to start afresh"
-) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def read_tensors(path: Path, advice: str = AFRESH) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """Tensors and metadata of a file, or None if it does not exist.
 
     Raises:
@@ -39,7 +37,7 @@ def read_tensors(
             header = file.metadata() or {}
             metadata = parse_json(header.get(HEADER_KEY, "null"))
     except (SafetensorError, OSError, ValueError) as error:
-        raise RunError(f"{path}: damaged ({error}). {advice}") from None
+        raise RunError(f"{path}: damaged ({error}); {advice}") from None
     if not isinstance(metadata, dict):
-        raise RunError(f"{path}: has no metadata of this version of tasso. {advice}")
+        raise RunError(f"{path}: has no metadata of this version of tasso; {advice}")
     return tensors, metadata
