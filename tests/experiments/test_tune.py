@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,14 @@ import yaml
 
 from own_images import write_folder
 from tasso.cli import main
-from tasso.config import from_dict
+from tasso.config import RunConfig, from_dict
 from tasso.errors import ConfigError
 from tasso.experiments.sweep import tune
 from tasso.experiments.sweep.choose import Choice, Tried
 from tasso.experiments.sweep.tune import first_tasks, widened
 from tasso.report.choice import tried_table
 from tasso.report.formats import to_markdown
+from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
 
 LADDER = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3]
@@ -69,6 +71,38 @@ def test_the_file_runs_the_same_method(
     assert from_dict(yaml.safe_load(file.read_text())).method == config.method
     with pytest.raises(ConfigError, match=r"overwrite: finished runs are not repeated; delete .*mine-tune"):
         tune.tune(dataclasses.replace(config, overwrite=True))
+
+
+def test_a_folder_that_has_another_run_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="tasso")
+    (tmp_path / "mine-tune").mkdir()
+    monkeypatch.setattr(tune, "run_jobs", lambda *args: SimpleNamespace(stopped=False))
+    monkeypatch.setattr(tune, "choices", lambda *args: [Choice("tasso", [Tried({"lr": 1e-4}, [50.0])])])
+    monkeypatch.setattr(tune, "widened", lambda rates, *args: rates)
+    config = from_dict({"method": "tasso", "out": tmp_path / "mine", "device": "cpu"})
+
+    def tuned() -> RunConfig:
+        _, file = tune.tune(config)
+        return from_dict(yaml.safe_load(file.read_text()))
+
+    def begin(run: RunConfig) -> None:
+        with RunFolder(run.out).opened(resolve(run)[0]):
+            pass
+
+    assert tuned().out == tmp_path / "mine"
+    assert not caplog.text
+    begin(dataclasses.replace(config, lr=3e-4))
+    first = tuned()
+    assert first.out == tmp_path / "mine-tuned"
+    assert f"{config.out} has another run already, so the run with this rate gets the folder {first.out}" in caplog.text
+    begin(first)
+    assert tuned() == first, "a run that was begun from the file goes on"
+    begin(dataclasses.replace(config, out=first.out, overwrite=True))
+    assert tuned().out == tmp_path / "mine-tuned-2"
+    begin(dataclasses.replace(first, out=config.out, overwrite=True))
+    assert tuned().out == config.out, "a run with the same rate is this run"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ The option `--tune` is another thing: which weights are trained (`models/tuning.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +16,15 @@ import yaml
 
 from tasso.config import METHOD, RunConfig, absolute_paths, options_of
 from tasso.data import BENCHMARKS, TASK_IMAGES, task_order, with_benchmark_options
-from tasso.errors import ConfigError, RunError
+from tasso.errors import ConfigError, RunError, TassoError
 from tasso.experiments.sweep.choose import RATE, By, Choice, choices, for_choice
 from tasso.experiments.sweep.grid import Grid
 from tasso.experiments.sweep.jobs import AXES
 from tasso.experiments.sweep.run_jobs import Execution, run_jobs
 from tasso.files import write_text
 from tasso.methods.defaults import with_defaults
+from tasso.training.resolve import resolve
+from tasso.training.run_folder import RunFolder
 
 log = logging.getLogger("tasso")
 
@@ -60,9 +63,29 @@ def tune(config: RunConfig) -> tuple[Choice, Path]:
         if wider == rates:
             break
         rates = wider
+    chosen = dataclasses.replace(config, **{RATE: choice.best.options[RATE]})
+    out = free_folder(chosen)
+    if out != config.out:
+        log.info("%s has another run already, so the run with this rate gets the folder %s", config.out, out)
     file = folder / TUNED
-    write_text(file, yaml.safe_dump({**_given(config), RATE: choice.best.options[RATE]}, sort_keys=False))
+    values = {**_given(chosen), "out": str(out)}
+    write_text(file, yaml.safe_dump(values, sort_keys=False))
     return choice, file
+
+
+def free_folder(config: RunConfig) -> Path:
+    """The run's own folder, or one beside it where that holds a run with other options or something else."""
+    resolved, _ = resolve(config)
+
+    def is_free(out: Path) -> bool:
+        try:
+            RunFolder(out).check_usable(resolved)
+        except TassoError:
+            return False
+        return True
+
+    ends = itertools.chain(("", "-tuned"), (f"-tuned-{number}" for number in itertools.count(2)))
+    return next(filter(is_free, (config.out.with_name(config.out.name + end) for end in ends)))
 
 
 def widened(rates: Sequence[float], best: float, ladder: Sequence[float]) -> Sequence[float]:
