@@ -92,14 +92,13 @@ def test_a_folder_that_has_another_run_is_left_alone(
             pass
 
     assert tuned().out == tmp_path / "mine"
-    assert not caplog.text
     begin(dataclasses.replace(config, lr=3e-4))
     first = tuned()
     assert first.out == tmp_path / "mine-tuned"
     assert f"{config.out} has another run already, so the run with this rate gets the folder {first.out}" in caplog.text
     begin(first)
     assert tuned() == first, "a run that was begun from the file goes on"
-    begin(dataclasses.replace(config, out=first.out, overwrite=True))
+    begin(dataclasses.replace(first, lr=3e-4, overwrite=True))
     assert tuned().out == tmp_path / "mine-tuned-2"
     begin(dataclasses.replace(first, out=config.out, overwrite=True))
     assert tuned().out == config.out, "a run with the same rate is this run"
