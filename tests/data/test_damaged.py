@@ -180,6 +180,21 @@ def test_with_skip_they_are_as_if_they_were_not_there(
     assert without.results["mtil"] == run.results["mtil"]
 
 
+@pytest.mark.parametrize("name", ["pets", "land"])
+def test_a_link_to_an_image_that_is_gone_is_as_a_damaged_image(
+    name: str, own: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a task, or of the reference images."""
+    link = images_of(tmp_path / name)[0]
+    link.unlink()
+    link.symlink_to(tmp_path / "gone.png")
+    with pytest.raises(DataError, match=r"image missing: .*\. Replace or remove them, or .* --corrupt skip"):
+        tasso.learn(**own)
+    run = tasso.learn(**own, corrupt="skip")
+    assert f"1 of 15 images cannot be read: {link}: a link to a file that is not there" in caplog.text
+    assert sum(map(len, run.results["left_out"].values())) == 1
+
+
 def test_images_in_a_zip_are_left_out_too(own: dict[str, Any], tmp_path: Path) -> None:
     cut(images_of(tmp_path / "pets")[0])
     with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:

@@ -98,6 +98,31 @@ def test_zip_of_a_folder_is_the_same_task(pets: Path, tmp_path: Path) -> None:
     assert np.array_equal(decode(zipped.test, 0), decode(plain.test, 0))
 
 
+def test_what_a_mac_leaves_in_folders_is_no_class(pets: Path) -> None:
+    (pets / "__MACOSX" / "cats").mkdir(parents=True)
+    (pets / "__MACOSX" / "cats" / "0.png").write_bytes(b"")
+    [task] = load(str(pets))
+    assert len(task.class_names) == 3
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_images_that_are_not_read_are_named(
+    zipped: bool, pets: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = min(pets.iterdir())
+    for name in ("Thumbs.db", ".hidden.heic", "notes.txt"):
+        (directory / name).write_bytes(b"x")
+    place = shutil.make_archive(str(tmp_path / "pets"), "zip", pets) if zipped else str(pets)
+    load(place)
+    assert "not read" not in caplog.text
+    for name in ("a.HEIC", "b.heic", "c.svg"):
+        (directory / name).write_bytes(b"x")
+    place = shutil.make_archive(str(tmp_path / "pets"), "zip", pets) if zipped else str(pets)
+    load(place)
+    example = f"{directory.name}/a.HEIC"
+    assert f"pets: 3 files are not read (.heic, .svg), such as {example}; save them as JPEG" in caplog.text
+
+
 def test_links_are_followed_without_endless_loops(pets: Path) -> None:
     directory = next(pets.iterdir())
     (directory / "round").symlink_to(pets)
@@ -522,6 +547,11 @@ def _without_images(pets: Path) -> Any:
     return str(pets)
 
 
+def _broken_link(pets: Path) -> Any:
+    (pets / "cats").symlink_to(pets.parent / "gone")
+    return str(pets)
+
+
 def _with_other_files(pets: Path) -> Any:
     (pets / "Raw").mkdir()
     (pets / "Raw" / "x.heic").write_text("")
@@ -616,6 +646,7 @@ def _shard(samples: dict[str, dict[str, bytes]], name: str = "t.tar") -> Spoil:
 BAD: dict[str, tuple[Spoil, str]] = {
     "absent": (lambda pets: str(pets / "nowhere"), r"no such file or folder: .*nowhere"),
     "empty class folder": (_without_images, r"Empty: no images here; tasso reads .*\.jpg.*put images of"),
+    "class folder that is a broken link": (_broken_link, r"cats: a link to .*gone, which is not there; correct the"),
     "class folder of other files": (_with_other_files, r"Raw: no images here \(there are files with \.heic\)"),
     "loose image": (_loose, r"loose\.JPG lies in no class directory \(1 such images\); expected one directory"),
     "one class": (_one_class, "only one class .*there is nothing to tell apart"),

@@ -106,11 +106,11 @@ def read_annotated(root: Path, name: str, prefix: str | None = None) -> Task:
     return Task.of(name, class_names, source, pairs)
 
 
-def check_files(images: ImageSet, what: str) -> None:
+def check_files(images: ImageSet, what: str, error: type[DataError] = DataError) -> None:
     """Check that all images exist; the error names the first that does not and counts the rest."""
     if missing := images.source.missing(images.keys):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise DataError(f"{what}: image missing: {images.source.describe(missing[0])}{more}")
+        raise error(f"{what}: image missing: {images.source.describe(missing[0])}{more}")
 
 
 PREPARE = "To get the data sets of the paper (mtil): tasso data prepare all --root"

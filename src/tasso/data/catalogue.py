@@ -21,6 +21,7 @@ from tasso.data.readers.split import draw, few_shot, first_of_each, hold_back
 from tasso.data.sequences import order
 from tasso.data.steps import WHOLE, class_order_text, named_classes, parse_split, split_task
 from tasso.data.task import AsStored, ImageSet, Stamped, Task, TaskSequence
+from tasso.decoding.pillow import CorruptImageError
 from tasso.errors import ConfigError, DataError, no_such
 
 log = logging.getLogger("tasso")
@@ -44,7 +45,7 @@ def load_sequence(config: RunConfig, *, with_reference: bool = True) -> TaskSequ
         for split, images in {**needed, task.split: task.evaluated}.items():
             if not len(images):
                 raise DataError(f"task {task.name!r} has no {split} images")
-            check_files(images, f"task {task.name!r}, {split}")
+            check_files(images, f"task {task.name!r}, {split}", _missing(config))
     if config.merges_names:
         _check_shared_names(tasks)
     left_out = {task.name: task.left_out for task in tasks if task.left_out}
@@ -68,12 +69,17 @@ def _with_reference(sequence: TaskSequence, config: RunConfig) -> TaskSequence:
         return sequence
     reference, class_names = load_reference(config)
     reference = subset(reference, config)
-    check_files(reference, "reference images")
     left_out = dict(sequence.left_out)
     if config.corrupt == "skip" and config.pack_dir is None:  # packs leave them out themselves
         reference, unreadable = readable(reference, "reference images", config.workers)
         left_out |= {"reference": unreadable} if unreadable else {}
+    check_files(reference, "reference images", _missing(config))
     return dataclasses.replace(sequence, reference=reference, reference_names=class_names, left_out=left_out)
+
+
+def _missing(config: RunConfig) -> type[DataError]:
+    """The error about a file that is not there: own images can be left out, as those that cannot be read."""
+    return CorruptImageError if config.tasks else DataError
 
 
 def _check_shared_names(tasks: Sequence[Task]) -> None:

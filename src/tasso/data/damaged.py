@@ -54,12 +54,22 @@ def readable(images: ImageSet, title: str, workers: int) -> tuple[ImageSet, list
 
     with thread_pool(workers) as pool:
         errors = unreadable(images, title, pool, CheckedImages())
-    for error in errors.values():
-        if not isinstance(error, CorruptImageError):  # no permission, no memory: the image itself may be fine
+    missing = set(images.source.missing(images.keys)) if errors else ()
+    for index, error in errors.items():
+        if images.keys[index] in missing:
+            errors[index] = missing_image(images, images.keys[index])
+        elif not isinstance(error, CorruptImageError):  # no permission, no memory: the image itself may be fine
             raise error
     if errors:
         log.warning("%s: %s. They are left out", title, listed(errors.values(), len(images)))
     return images.subset(np.delete(np.arange(len(images)), list(errors))), [images.keys[index] for index in errors]
+
+
+def missing_image(images: ImageSet, key: str) -> CorruptImageError:
+    """The error about a listed image, or a link, without a file."""
+    where = images.source.describe(key)
+    dangling = isinstance(images.source, FolderSource) and (images.source.root / key).is_symlink()
+    return CorruptImageError(f"{where}: " + ("a link to a file that is not there" if dangling else "no such file"))
 
 
 def listed(errors: Collection[DataError | str], total: int, most: int = NAMED) -> str:

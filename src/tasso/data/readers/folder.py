@@ -9,13 +9,14 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 
 from tasso.data.annotated import FolderSource, ZipSource
-from tasso.data.readers.labelled import SPLIT_NAMES, SUFFIXES, Entry, LabelledImages, is_image
+from tasso.data.readers.labelled import OTHER_SUFFIXES, SPLIT_NAMES, SUFFIXES, Entry, LabelledImages, is_image
 from tasso.data.task import ImageSet, Source
 from tasso.errors import DataError
 
 log = logging.getLogger("tasso")
 
 LAYOUT = "expected one directory per class, or train/ and test/ with such directories"
+HIDDEN = (".", "__MACOSX")  # how names begin that are left out
 
 
 def read_folder(path: Path) -> LabelledImages:
@@ -45,7 +46,17 @@ def read_folder(path: Path) -> LabelledImages:
             raise DataError(
                 f"{path / Path(*directory)}: {_no_images(inside)}; put images of this class there, or remove it"
             )
-    return LabelledImages(str(path), source, sorted(entries, key=lambda entry: entry.key))
+    if path.is_dir():
+        _check_links(path, [file for file in files if len(PurePosixPath(file).parts) <= depth + 1])
+    not_read = [file for file in files if file.lower().endswith(OTHER_SUFFIXES)]
+    return LabelledImages(str(path), source, sorted(entries, key=lambda entry: entry.key), not_read=not_read)
+
+
+def _check_links(path: Path, files: list[str]) -> None:
+    """A link to a folder that is gone is listed as a file, and must not silently be a class less."""
+    for link in (path / file for file in files):
+        if link.is_symlink() and not link.exists():
+            raise DataError(f"{link}: a link to {link.readlink()}, which is not there; correct the link, or remove it")
 
 
 def find_all_images(path: Path) -> ImageSet:
@@ -66,7 +77,7 @@ def list_files(path: Path) -> tuple[Source, list[str], list[tuple[str, ...]]]:
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not a readable zip file: {error}") from None
     names = [PurePosixPath(name) for name in opened.namelist() if not name.endswith("/")]
-    names = [name for name in names if not any(part.startswith((".", "__MACOSX")) for part in name.parts)]
+    names = [name for name in names if not any(part.startswith(HIDDEN) for part in name.parts)]
     top = {name.parts[0] for name in names}
     # Most zips have one top folder with everything in it; that is no class.
     prefix = f"{top.pop()}/" if len(top) == 1 and all(len(name.parts) > 1 for name in names) else ""
@@ -84,7 +95,7 @@ def _walk(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
         new = []
         for name in sorted(subfolders):
             real = os.path.realpath(Path(here, name))
-            if not name.startswith(".") and real not in visited:
+            if not name.startswith(HIDDEN) and real not in visited:
                 new.append(name)
                 visited.add(real)
                 directories.append((*relative.parts, name))

@@ -21,6 +21,12 @@ SUFFIXES = (
     ".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
 
+# Images that are not read.
+OTHER_SUFFIXES = (
+    ".arw", ".cr2", ".cr3", ".dng", ".eps", ".heic", ".heif", ".ico", ".jp2", ".jxl", ".nef", ".orf", ".pef", ".psd",
+    ".raf", ".raw", ".rw2", ".srw", ".svg", ".tga",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -41,6 +47,7 @@ class LabelledImages:
         entries: one per image.
         labels: in the order in which they are numbered; None: in natural order (9 before 10).
         names: class names that the data give for their labels. A label without one is made readable.
+        not_read: image files of kinds that tasso does not read.
     """
 
     where: str
@@ -48,6 +55,7 @@ class LabelledImages:
     entries: Sequence[Entry]
     labels: tuple[str, ...] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    not_read: Sequence[str] = ()
 
 
 Item = tuple[str, int]  # a path below the folder of images, and a label

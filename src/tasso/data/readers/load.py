@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tasso.config import RunConfig, read_templates
 from tasso.config.task_specs import HUB, TaskSpec, names_catalogue
@@ -33,10 +33,21 @@ def load_own(spec: TaskSpec, config: RunConfig) -> Task:
     """Read one own task and check it. Every error names the task, the file and what to do."""
     name = spec["name"]
     try:
-        found, left_out = _readable(read_images(spec), name, config)
+        images = read_images(spec)
+        _warn_of_not_read(images, name)
+        found, left_out = _readable(images, name, config)
         return replace(assemble(name, found, spec, config), left_out=left_out)
     except (DataError, ConfigError) as error:
         raise DataError(f"task {name!r}: {error}") from None
+
+
+def _warn_of_not_read(found: LabelledImages, name: str) -> None:
+    """Images of other kinds are left out, which should be noticed."""
+    if files := found.not_read:
+        kinds = ", ".join(sorted({PurePosixPath(file).suffix.lower() for file in files}))
+        are = "file is" if len(files) == 1 else "files are"
+        log.warning("%s: %d %s not read (%s), such as %s; save them as JPEG or PNG to use them",
+                    name, len(files), are, kinds, files[0])  # fmt: skip
 
 
 def _readable(found: LabelledImages, name: str, config: RunConfig) -> tuple[LabelledImages, tuple[str, ...]]:
