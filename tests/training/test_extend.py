@@ -19,7 +19,7 @@ import tasso
 from own_images import write_folder
 from tasso.cli import main
 from tasso.config import from_dict
-from tasso.errors import ConfigError, RunError
+from tasso.errors import ConfigError, DataError, RunError
 from tasso.evaluation.metrics import metrics, metrics_of_file
 from tasso.report import SETTINGS, accuracies, matrix_table, read_run, read_runs, to_csv, write_page
 from tasso.report.figures import draw
@@ -282,9 +282,24 @@ def test_changed_data_of_old_tasks_are_an_error(images: Path, tiny_model: str, t
     out = tmp_path / "run"
     learn(from_dict({**options(tmp_path / "mine", tiny_model, "pets", "food"), "out": str(out)}))
     next((tmp_path / "mine" / "food").rglob("*.png")).unlink()
-    with pytest.raises(RunError, match="the data of task 'food' have changed"):
+    with pytest.raises(RunError, match=r"the data of task 'food' have changed.*New images go into a task of their own$"):
         tasso.extend(out, {"flowers": str(images / "flowers")})
     assert not (tmp_path / "run+flowers").exists()
+
+
+def test_where_old_folders_have_moved_the_message_says_what_to_do(
+    images: Path, tiny_model: str, tmp_path: Path
+) -> None:
+    shutil.copytree(images, tmp_path / "mine")
+    out, new = tmp_path / "run", {"flowers": str(images / "flowers")}
+    learn(from_dict({**options(tmp_path / "mine", tiny_model, "pets", "food"), "out": str(out)}))
+    (tmp_path / "mine").rename(tmp_path / "moved")
+    with pytest.raises(DataError, match=r"task 'pets': no such file or folder: .*repeat .*--tasks NAME=NEWPLACE"):
+        tasso.extend(out, new)
+    learn(from_dict({**options(tmp_path / "moved", tiny_model, "pets", "food"), "out": str(out)}))
+    with pytest.raises(DataError, match=r"task 'flowers': no such file or folder: .*nowhere$"):
+        tasso.extend(out, {"flowers": str(tmp_path / "nowhere")})
+    assert tasso.extend(out, new).results["finished"]
 
 
 def test_another_extension_cannot_use_the_same_folder(two: Path, images: Path, tmp_path: Path) -> None:

@@ -6,16 +6,18 @@ stopped, resumed and reported like any other, and ends like a run that had all t
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasso.config import OWN, RunConfig, from_dict, options_of
+from tasso.config import OWN, RunConfig, from_dict, options_of, unwrap
 from tasso.config.task_specs import TaskSpec, parse_tasks
 from tasso.data import BENCHMARKS
+from tasso.data.readers import check_places
 from tasso.data.steps import task_of_step
-from tasso.errors import ConfigError, RunError
+from tasso.errors import ConfigError, DataError, RunError
 from tasso.files import no_run
 from tasso.training.learner import Learner, learn_resolved
 from tasso.training.resolve import resolve
@@ -54,8 +56,26 @@ def extend(run: Path, tasks: Any, out: Path | None = None, options: Mapping[str,
             old = {key: old_results[key] for key in ("tasks", *settings, "per_task")}
             folder.write_results({**learner.first_results(), "extends": {"run": run.name, **old}})
 
-    learn_resolved(config, method, (old_results, run), begin, rerun_option="another --out")
+    earlier = [task for task in unwrap(config.tasks) if task["name"] in old_results["tasks"]]
+    with _advice_on_moved(earlier, run):
+        learn_resolved(config, method, (old_results, run), begin, rerun_option="another --out")
     return out
+
+
+@contextlib.contextmanager
+def _advice_on_moved(tasks: list[TaskSpec], run: Path) -> Iterator[None]:
+    """Add to an error about data what to do where folders of the finished run are not there any more."""
+    try:
+        yield
+    except DataError as error:
+        try:
+            check_places(tasks)
+        except DataError:
+            raise DataError(
+                f"{error}. {run} learned it. If it has moved, repeat the command of that run with the new place "
+                f"(tasso run --tasks NAME=NEWPLACE … --out {run}), which records it; then extend"
+            ) from None
+        raise
 
 
 def extended_config(

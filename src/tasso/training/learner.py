@@ -34,7 +34,7 @@ from tasso.training.loop import TaskLoop
 from tasso.training.memory import tell_memory
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results, unknown_rows
-from tasso.training.run_data import RunData, check_data, check_weights
+from tasso.training.run_data import ADVICE, EXTEND_ADVICE, RunData, check_data, check_weights
 from tasso.training.run_folder import RunFolder, same_paths
 from tasso.training.stopping import stop_signals
 from tasso.training.trackers import Tracking, check_installed, open_tracking
@@ -152,10 +152,10 @@ class Learner:
         keep_freed_memory(self.device)
         needs_reference = any(request.name == "reference" for request in method.image_requests())
         self.sequence = sequence or load_sequence(config, with_reference=needs_reference)
-        recorded = [extends] if extends else []
+        recorded = [(*extends, EXTEND_ADVICE)] if extends else []
         if not config.overwrite and (results := folder.read_results()):
             check_complete(results, folder.results_file)
-            recorded.append((results, folder.path))
+            recorded.append((results, folder.path, ADVICE))
         self.clip = clip or load_clip(config.model, config.pretrained)
         if distributed.world_size > 1 and self.clip.has_batch_norm:
             raise ConfigError(
@@ -163,8 +163,8 @@ class Learner:
                 "single process"
             )
         self.weights = self.clip.weights_checksum()
-        for earlier, path in recorded:
-            check_weights(earlier, self.weights, self.clip.spec, path)
+        for earlier, path, advice in recorded:
+            check_weights(earlier, self.weights, self.clip.spec, path, advice)
         precision, theirs = choose_precision(config.precision, self.device), config.teacher_precision
         in_precision = (precision, None if theirs == "auto" else choose_precision(theirs, self.device))
         self.clip.to(self.clip.device, *in_precision)  # an error if the model cannot
@@ -173,8 +173,8 @@ class Learner:
         self.data = RunData(config, self.sequence, self.clip.preprocess, self.device, distributed)
         self.sequence = self.data.sequence  # without images that cannot be read
         self.contents = self.sequence.contents()
-        for earlier, path in recorded:
-            check_data(earlier, self.contents, path)
+        for earlier, path, advice in recorded:
+            check_data(earlier, self.contents, path, advice)
         self.told_memory = False
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         try:

@@ -85,14 +85,15 @@ class RunData:
 
 
 ADVICE = "Put back what it was started with, or choose another --out"
+EXTEND_ADVICE = "tasso extend needs the earlier data as they were: put them back. New images go into a task of their own"
 
 
-def check_weights(results: Mapping[str, Any], weights: str, model: ModelSpec, run: Path) -> None:
+def check_weights(results: Mapping[str, Any], weights: str, model: ModelSpec, run: Path, advice: str = ADVICE) -> None:
     """Raise a RunError if the pretrained weights (their checksum) are not those the run was started with."""
     if results["weights"] != weights:
         raise RunError(
             f"{run}: the weights of {model} are not those this run was started with (SHA-256 "
-            f"{str(results['weights'])[:12]}… then, {weights[:12]}… now). {ADVICE}"
+            f"{str(results['weights'])[:12]}… then, {weights[:12]}… now). {advice}"
         )
 
 
@@ -103,13 +104,14 @@ def check_weights_of(folder: RunFolder, clip: Clip) -> None:
         check_weights(results, clip.weights_checksum(), clip.spec, folder.path)
 
 
-def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Path) -> None:
+def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Path, advice: str = ADVICE) -> None:
     """Raise a RunError if the data have changed since the run was started.
 
     Args:
         results: of the run.
         contents: `TaskSequence.contents` of the data as they are now; may have more tasks than the run.
         run: the run folder, for the message.
+        advice: what to do, for the message.
     """
     recorded = results["data"]
     for name, before in recorded["tasks"].items():
@@ -118,23 +120,23 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
         if counts[0] != counts[1]:
             raise RunError(
                 f"{run}: the data of task {name!r} have changed: {counts[0]} when this run was started, now "
-                f"{counts[1]}. {ADVICE}"
+                f"{counts[1]}. {advice}"
             )
         if before != now:
             raise RunError(
                 f"{run}: the data of task {name!r} have changed: as many images as when this run was started, but "
-                f"other files, labels, class names or prompts. {ADVICE}"
+                f"other files, labels, class names or prompts. {advice}"
             )
     before, now = (data.get("reference") for data in (recorded, contents))
     if before and now and before != now:
         raise RunError(
             f"{run}: the reference images are not those this run was started with ({before['images']} then, "
-            f"{now['images']} now). {ADVICE}"
+            f"{now['images']} now). {advice}"
         )
     for key, what in (("reference_texts", "reference texts"), ("reference_names", "class names of the reference set")):
         loaded = all("reference" in data or key in data for data in (recorded, contents))
         if loaded and recorded.get(key) != contents.get(key):
-            raise RunError(f"{run}: the {what} are not those this run was started with. {ADVICE}")
+            raise RunError(f"{run}: the {what} are not those this run was started with. {advice}")
 
 
 def _counts(task: Mapping[str, Any]) -> str:
