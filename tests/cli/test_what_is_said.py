@@ -12,6 +12,7 @@ from own_images import write_folder
 from run_results import TASKS, results
 from runs_on_disk import write_runs
 from tasso.cli import main
+from tasso.cli.run import SMALL_MODEL
 from tasso.report import read_runs, run_table, summary_table
 
 
@@ -44,6 +45,30 @@ def test_a_run_on_folders_says_what_it_does(tmp_path: Path, tiny_model: str, sai
     more = f"pets={write_folder(tmp_path / 'more', 'pets')}"
     main(["eval", str(out), "--tasks", more, "--test-share", "1"])
     assert "pets: 3 classes, 15 images, all for testing" in said.text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--tasks", "pets=./pets"], True),
+        (["--tasks", "pets=./pets", "--out", "run"], False),  # it has begun
+        (["--tasks", "pets=./pets", "--model", "nano"], False),
+        (["--tasks", "pets=./pets", "--model=nano"], False),
+        (["--tasks", "pets=./pets", "--config", "model.yaml"], False),
+        (["--benchmark", "atlas"], False),
+    ],
+)
+def test_who_names_no_model_is_told_that_it_is_small(
+    words: list[str], told: bool, tmp_path: Path, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "pets", "pets")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "model.yaml").write_text("model: nano\n")
+    monkeypatch.setattr("tasso.training.learner.learn", lambda config: None)
+    monkeypatch.setattr("tasso.cli.run._print_run", lambda folder: None)
+    main(["run", *words])
+    assert (SMALL_MODEL in said.text) == told
 
 
 def test_a_run_is_not_judged_by_images_it_learned_from(

@@ -169,6 +169,12 @@ def check_early(program: str, args: list[str]) -> None:
         check_places(spec for spec in absolute(config.tasks or ()) if spec["name"] in learned)
 
 
+def names_model(program: str, args: list[str]) -> bool:
+    """Do the arguments, or the files that they name, say which model?"""
+    merged, _ = _look_up(program, args)
+    return "model" in merged or any(arg.partition("=")[0] == "--model" for arg in args)
+
+
 def _look_up(program: str, args: list[str]) -> tuple[dict[str, Any], str]:
     """What the files say that the arguments name, and the name of the method."""
     parser = Parser(program)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tasso.cli.options import add_after, add_run_options, check_early, given_options, parse_run_config
+from tasso.cli.options import add_after, add_run_options, check_early, given_options, names_model, parse_run_config
 from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 from tasso.files import parse_json
@@ -25,6 +25,10 @@ if TYPE_CHECKING:  # importing it takes half a second
 
 log = logging.getLogger("tasso")
 
+SMALL_MODEL = (
+    "model nano: small, sees 64 × 64 pixels and knows few words. For photographs, best on a GPU: "
+    "--model ViT-B-16-quickgelu --pretrained openai"
+)
 BUSY = 2.0  # processes per core that want to run
 
 
@@ -34,6 +38,8 @@ def run(args: list[str]) -> None:
     from tasso.training.learner import learn
 
     config = parse_run_config("tasso run", args)
+    if config.tasks and not config.out.exists() and not names_model("tasso run", args):
+        log.info("%s", SMALL_MODEL)
     tell_load(config.device)
     import_report_meanwhile()
     learn(config)
