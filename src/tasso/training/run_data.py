@@ -85,7 +85,7 @@ class RunData:
 
 
 ADVICE = "Put back what it was started with, or choose another --out"
-EXTEND_ADVICE = "tasso extend needs the earlier data as they were: put them back. New images are for a task of their own"
+EXTEND_ADVICE = "tasso extend needs the earlier data as they were: put them back, and new images into a new task"
 
 
 def check_weights(results: Mapping[str, Any], weights: str, model: ModelSpec, run: Path, advice: str = ADVICE) -> None:
