@@ -53,7 +53,7 @@ def data_check(args: list[str]) -> None:
     values = parser.parse(args)
     given = given_options(values, "check")
     report = check(
-        from_dict(given, "tasso data check"),
+        from_dict(given, "data check"),
         quick=not values["decode"],
         tolerance=values["tolerance"],
         zero_shot=zero_shot if "model" in given else None,
@@ -73,7 +73,7 @@ def data_pack(args: list[str]) -> None:
     add_run_options(parser, "pack")
     values = parser.parse(args)
     given = given_options(values, "pack")
-    config = from_dict(given, "tasso data pack")
+    config = from_dict(given, "data pack")
     packs = open_packs(config, thread_pool(config.workers))
     if packs is None:
         raise ConfigError("pack_dir: where shall the packs lie? Give --pack-dir")

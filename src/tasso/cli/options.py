@@ -140,7 +140,7 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
         if key.startswith("method.") and value is not None
     }
     _merge(merged, {**given_options({**values, "method": None}, "run"), "method": {"name": name, **hyper_parameters}})
-    return from_dict(merged, program)
+    return from_dict(merged, _where(program))
 
 
 def check_early(program: str, args: list[str]) -> None:
@@ -160,7 +160,7 @@ def check_early(program: str, args: list[str]) -> None:
         kind = bool if isinstance(option["default"], bool) else str
         parser.option(f"--method.{key.replace('_', '-')}", kind, option["help"])
     values = parser.parse(args)
-    config = from_dict({**merged, **given_options({**values, "method": None}, "run"), "method": name}, program)
+    config = from_dict({**merged, **given_options({**values, "method": None}, "run"), "method": name}, _where(program))
     from tasso.data import task_order
     from tasso.data.readers import check_places
 
@@ -173,6 +173,11 @@ def names_model(program: str, args: list[str]) -> bool:
     """Do the arguments, or the files that they name, say which model?"""
     merged, _ = _look_up(program, args)
     return "model" in merged or any(arg.partition("=")[0] == "--model" for arg in args)
+
+
+def _where(program: str) -> str:
+    """The place of an error about options: `tasso:` is said already."""
+    return program.removeprefix("tasso ")
 
 
 def _look_up(program: str, args: list[str]) -> tuple[dict[str, Any], str]:

@@ -87,14 +87,24 @@ def _argument(arg: str, base: Path) -> list[TaskSpec]:
     if arg.endswith((".yaml", ".yml")):
         file = base / Path(arg).expanduser()
         return _parsed(read_yaml(file), file.parent)
-    return [_place(Path(arg.removeprefix(HUB).rstrip("/")).name.split(".")[0], arg, base)]
+    name = Path(arg.removeprefix(HUB).rstrip("/")).name.split(".")[0]
+    if problem := _problem_of_name(name):
+        raise ConfigError(f'tasks: {problem}. Give the task another name: NAME="{arg}"')
+    return [_place(name, arg, base)]
+
+
+def _problem_of_name(name: Any) -> str:
+    """Why this cannot be the name of a task, or nothing."""
+    if isinstance(name, str) and NAME.fullmatch(name) and not ROTATION.fullmatch(name):
+        return ""
+    odd = re.search(r"[^\w.+-]", name) if isinstance(name, str) else None
+    has = f" (it has {'a space' if odd[0].isspace() else repr(odd[0])})" if odd else ""
+    return f"{name!r} cannot be the name of a task{has}: letters, digits, _ . + and -, 64 at most, and not S1, S2 …"
 
 
 def _place(name: Any, value: Any, base: Path) -> TaskSpec:
-    if not isinstance(name, str) or not NAME.fullmatch(name) or ROTATION.fullmatch(name):
-        raise ConfigError(
-            f"tasks: {name!r} cannot be the name of a task: letters, digits, _ . + and -, 64 at most, and not S1, S2 …"
-        )
+    if problem := _problem_of_name(name):
+        raise ConfigError(f"tasks: {problem}")
     if isinstance(value, str | Path):
         value = {"from": str(value)}
     if not isinstance(value, Mapping):

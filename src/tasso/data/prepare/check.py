@@ -277,7 +277,7 @@ def _compare(
     # Whatever is wrong with the sizes is reported already, and no reason not to evaluate.
     whole = {"split_classes": WHOLE, "limit_tasks": None, "check_counts": False}
     values = {**config.to_dict(), "sequence": ",".join(usable), **whole}
-    result = zero_shot(from_dict(values, "tasso data check"))
+    result = zero_shot(from_dict(values, "data check"))
     known = result.expected
     document |= {"model": result.model, "compared_with": known.source if known else None}
     images = {name: r.found["test"] for name, r in usable.items()}
