@@ -35,6 +35,7 @@ class Parser(argparse.ArgumentParser):
         self.groups: dict[str, argparse._ArgumentGroup] = {}
         self.flags: dict[str, str] = {}  # options without a value, and how each is switched off or on
         self.positional: dict[str, str] = {}  # and how each stands in the usage
+        self.elsewhere: dict[str, str] = {}  # options that this command has not, and why
         self.group("arguments")
         self.group("options").add_argument("-h", "--help", action="help", help="show this help")
 
@@ -126,6 +127,10 @@ class Parser(argparse.ArgumentParser):
             return f"{unknown[0]!r} is one argument too many"
         if option.lstrip("-") in self.positional:
             return f"no option {option}: it is {self.usage}"
+        if why := self.elsewhere.get(option) or self.elsewhere.get(
+            option.partition(".")[0]
+        ):  # --method of --method.rank
+            return f"no option {option}: {why}"
         return f"no option {option}." + did_you_mean(option, self._option_string_actions)
 
     def error(self, message: str) -> NoReturn:

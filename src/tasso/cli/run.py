@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasso.cli.options import add_after, add_run_options, check_early, given_options, names_model, parse_run_config
 from tasso.cli.parser import Parser
+from tasso.config import RunConfig, options_of
 from tasso.errors import ConfigError
 from tasso.files import parse_json
 from tasso.progress import duration
@@ -91,10 +92,15 @@ def extend(args: list[str]) -> None:
     """tasso extend RUN --tasks …"""
     from tasso.training.extend import extend as extend_run
 
-    parser = Parser("tasso extend", "Learn more tasks after those of a finished run, which stays as it is.")
+    does = "Learn more tasks after those of a finished run, which stays as it is."
+    parser = Parser("tasso extend", f"{does} Model, method, learning rate, steps and the like are those of RUN.")
     parser.argument("run", Path, "the finished run")
     parser.option("--out", Path, "the new run folder", shown="RUN+TASK")
     add_run_options(parser, "extend", {"tasks": "required"})
+    of_run = options_of(RunConfig, command="run").keys() - options_of(RunConfig, command="extend").keys()
+    fixed = of_run - options_of(RunConfig, scope="output").keys()
+    why = "it is as in RUN. With another value, learn all tasks with tasso run"
+    parser.elsewhere = {f"--{name.replace('_', '-')}": why for name in fixed}
     values = parser.parse(args)
     options = given_options(values, "extend")
     if "tasks" not in options:
@@ -149,7 +155,7 @@ def evaluate(args: list[str]) -> None:
     if after and not folder:
         raise ConfigError("after: needs RUN, the run whose model is meant, as in tasso eval RUN --after 1")
     given = given_options(values, "eval")
-    result = evaluate_model(evaluation_config(given, folder, "tasso eval"), folder, after)
+    result = evaluate_model(evaluation_config(given, folder, "eval"), folder, after)
     if values["json"]:
         print(json.dumps(result, indent=1))
     else:
