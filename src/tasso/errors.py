@@ -51,9 +51,10 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """` Did you mean 'zscl'?`, or nothing if no known name is similar."""
-    close = get_close_matches(str(name), known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """` Did you mean 'zscl'?`, or nothing if no known name is similar. Case does not count."""
+    by_folded = {one.casefold(): one for one in known}
+    close = get_close_matches(str(name).casefold(), by_folded, n=1)
+    return f" Did you mean {by_folded[close[0]]!r}?" if close else ""
 
 
 def install(extra: str) -> str:

@@ -142,6 +142,13 @@ def test_a_run_is_exported_with_what_it_learned(
     assert "after dtd" in (tmp_path / "exported" / "run-torchscript" / "README.md").read_text()
 
 
+def test_transformers_is_another_name_of_hf(tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("tasso.models.export.export_model", lambda source, to, out: asked.append(to) or out)
+    main(["export", "--model", tiny_model, "--to", "transformers", "--out", str(tmp_path / "exported")])
+    assert asked == ["hf"]
+
+
 def test_the_activation_is_exported(tmp_path: Path, quick_gelu: Clip) -> None:
     check_same_embeddings(quick_gelu, export_open_clip(quick_gelu, tmp_path / "exported"))
     again = load_clip(f"local-dir:{tmp_path / 'exported'}")

@@ -71,21 +71,22 @@ def serve(args: list[str]) -> None:
 
 def export(args: list[str]) -> None:
     """tasso export [RUN]"""
-    from tasso.models.export import FORMATS, export_model
+    from tasso.models.export import ALIASES, FORMATS, export_model
     from tasso.training.source import open_source
 
     parser = Parser("tasso export", "Write a model as a folder that other libraries load.")
     parser.argument("run", Path, "run folder; or give --model", count="?")
     add_after(parser)
-    parser.option("--to", Literal[tuple(FORMATS)], "format", "open_clip")
+    parser.option("--to", Literal[(*FORMATS, *ALIASES)], "format; transformers is another name of hf", "open_clip")
     parser.option("--out", Path, "folder to write", shown="exported/NAME-FORMAT")
     add_run_options(parser, "export", {"model": "none"})
     values = parser.parse(args)
     if (values["run"] is None) == (values["model"] is None):
         raise ConfigError("export: give either RUN or --model")
     source = open_source(values["run"], values["after"], values["model"], values["pretrained"])
-    folder = export_model(source, values["to"], values["out"])
-    print(FORMATS[values["to"]].usage.replace("FOLDER", str(folder)))
+    to = ALIASES.get(values["to"], values["to"])
+    folder = export_model(source, to, values["out"])
+    print(FORMATS[to].usage.replace("FOLDER", str(folder)))
 
 
 def merge(args: list[str]) -> None:

@@ -15,7 +15,7 @@ from tasso.models.export.to_open_clip import to_open_clip
 from tasso.models.export.to_torchscript import to_torchscript
 from tasso.models.export.to_transformers import to_transformers
 
-__all__ = ["FORMATS", "Format", "Source", "export_model", "export_open_clip"]
+__all__ = ["ALIASES", "FORMATS", "Format", "Source", "export_model", "export_open_clip"]
 
 log = logging.getLogger("tasso")
 
@@ -43,6 +43,7 @@ FORMATS = {
     "torchscript": Format("TorchScript", 'torch.jit.load("FOLDER/image_encoder.pt")', to_torchscript),
     "onnx": Format("ONNX", 'onnxruntime.InferenceSession("FOLDER/image_encoder.onnx")', to_onnx),
 }  # fmt: skip
+ALIASES = {"transformers": "hf"}
 
 
 @dataclass(frozen=True)
