@@ -127,9 +127,7 @@ class Parser(argparse.ArgumentParser):
             return f"{unknown[0]!r} is one argument too many"
         if option.lstrip("-") in self.positional:
             return f"no option {option}: it is {self.usage}"
-        if why := self.elsewhere.get(option) or self.elsewhere.get(
-            option.partition(".")[0]
-        ):  # --method of --method.rank
+        if why := self.elsewhere.get(option.partition(".")[0]):  # --method of --method.rank
             return f"no option {option}: {why}"
         return f"no option {option}." + did_you_mean(option, self._option_string_actions)
 

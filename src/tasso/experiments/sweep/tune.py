@@ -6,7 +6,6 @@ The option `--tune` is another thing: which weights are trained (`models/tuning.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,8 +83,8 @@ def free_folder(config: RunConfig) -> Path:
             return False
         return True
 
-    ends = itertools.chain(("", "-tuned"), (f"-tuned-{number}" for number in itertools.count(2)))
-    return next(filter(is_free, (config.out.with_name(config.out.name + end) for end in ends)))
+    ends = ["", "-tuned", *(f"-tuned-{number}" for number in range(2, 100))]
+    return next(filter(is_free, (config.out.with_name(config.out.name + end) for end in ends)), config.out)
 
 
 def widened(rates: Sequence[float], best: float, ladder: Sequence[float]) -> Sequence[float]:
