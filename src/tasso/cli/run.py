@@ -16,7 +16,7 @@ from tasso.cli.options import add_after, add_run_options, check_early, given_opt
 from tasso.cli.parser import Parser
 from tasso.config import RunConfig, options_of
 from tasso.errors import ConfigError
-from tasso.files import parse_json
+from tasso.files import RESULTS, parse_json
 from tasso.progress import duration
 
 if TYPE_CHECKING:  # importing it takes half a second
@@ -116,7 +116,7 @@ def _print_run(folder: Path) -> None:
     for setting in settings_of(runs):
         print_table(summary_table(runs, setting))
     print(gains(runs))
-    file = folder / "results.json"
+    file = folder / RESULTS
     seconds = parse_json(file.read_text(encoding="utf-8")).get("wall_seconds")  # earlier versions had none
     print((f"finished in {duration(seconds, exact=True)}; " if seconds else "") + f"results: {file}")
     commands = ("classify {} IMAGE", "extend {} --tasks NAME=PLACE", "serve {}", "report {} --html PAGE")

@@ -34,7 +34,6 @@ def check_whole(sets: Sequence[ImageSet]) -> None:
     """
     found = [(images.source.root, images.keys) for images in sets if isinstance(images.source, FolderSource)]
     files = list(dict.fromkeys(root / key for root, keys in found for key in keys))
-
     thorough = sum(file.stat().st_size for file in files) <= DECODED
 
     def errors_of(part: Sequence[Path]) -> list[DataError]:

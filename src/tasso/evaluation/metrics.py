@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.errors import DataError
-from tasso.files import no_run, parse_json
+from tasso.files import RESULTS, no_run, parse_json
 
 LARGEST = 1e300  # JSON integers may exceed the range of floats
 
@@ -124,9 +124,9 @@ def _if_known(needed: Sequence[float], compute: Callable[[], float]) -> float | 
 def metrics_of_file(path: Path) -> dict[str, Any]:
     """Metrics of a results.json (all its settings), a run folder, or a file {"zero_shot": […], "matrix": [[…], …]}."""
     if path.is_dir() or not (path.exists() or path.suffix):
-        if not (path / "results.json").exists():
+        if not (path / RESULTS).exists():
             raise DataError(no_run(path))
-        path = path / "results.json"
+        path = path / RESULTS
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -8,7 +8,7 @@ wait together with those of the block.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -20,19 +20,9 @@ from tasso.kernels import launching
 from tasso.kernels.sums import column_sums
 
 HEAD_WIDTHS = (16, 32, 64)
-Gradients = tuple[Tensor | None, ...]
-
-
-class Plan(NamedTuple):
-    """How one kernel is run."""
-
-    block: int  # queries or keys of a program
-    part: int  # of the keys or queries that it goes through
-    warps: int
-    stages: int  # of Triton's pipeline
-
-
-FORWARD = OF_QUERIES = OF_KEYS = Plan(64, 32, 4, 3)
+BLOCK = 64  # queries or keys of a program
+PART = 32  # of the keys or queries that it goes through
+WARPS, STAGES = 4, 3  # stages of Triton's pipeline
 
 
 def attention(q: Tensor, kv: Tensor | None, bias: Tensor, heads: int, causal: bool = False) -> Tensor:
@@ -67,42 +57,42 @@ class _Attention(torch.autograd.Function):
         y = torch.empty(batch, queries, width, dtype=q.dtype, device=q.device)
         norms = torch.empty(batch, heads, queries, dtype=torch.float32, device=q.device)
         with launching(q):
-            _launch(_attention, FORWARD, queries, keys, ctx.kind, q=q, k=k, y=y, norms=norms)
+            _launch(_attention, queries, keys, ctx.kind, q=q, k=k, y=y, norms=norms)
         ctx.save_for_backward(q, kv, y, norms)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_y: Tensor) -> Gradients:
+    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
         q, kv, y, norms = ctx.saved_tensors
         (batch, queries, width), kind = y.shape, ctx.kind
         d_y, d_q, d_kv = d_y.contiguous(), torch.empty_like(q), None if kv is None else torch.empty_like(kv)
         k, d_k = (q[..., width:], d_q[..., width:]) if d_kv is None else (kv, d_kv)
         keys, alongs = k.shape[1], torch.empty_like(norms)
-        programs = batch * triton.cdiv(queries, OF_QUERIES.block)
+        programs = batch * triton.cdiv(queries, BLOCK)
         parts = torch.empty(programs, 3 * width, dtype=torch.float32, device=q.device)
         given = {"q": q, "k": k, "norms": norms, "d_y": d_y, "alongs": alongs}
         with launching(q):
-            _launch(_of_queries, OF_QUERIES, queries, keys, kind, **given, y=y, d_q=d_q, parts=parts)
-            _launch(_of_keys, OF_KEYS, keys, queries, kind, **given, d_k=d_k)
+            _launch(_of_queries, queries, keys, kind, **given, y=y, d_q=d_q, parts=parts)
+            _launch(_of_keys, keys, queries, kind, **given, d_k=d_k)
         return d_q, d_kv, column_sums(parts) if ctx.needs_input_grad[2] else None, None, None
 
 
-def _launch(kernel: Any, plan: Plan, own: int, others: int, kind: tuple[int, int, bool], **tensors: Tensor) -> None:
+def _launch(kernel: Any, own: int, others: int, kind: tuple[int, int, bool], **tensors: Tensor) -> None:
     """One program for each block of queries or keys (`own`), which goes through the `others`.
 
     Args:
         kind: heads, width of the model, and whether it is causal.
     """
     (heads, width, causal), q, k = kind, tensors["q"], tensors["k"]
-    block, whole = min(plan.block, _padded(own)), (others - 1) // plan.part * plan.part
+    block, whole = min(BLOCK, _padded(own)), (others - 1) // PART * PART
     packed = q.shape[2] == 3 * width  # rows are as long as shapes say: of one token, a stride may be any
     kernel[(triton.cdiv(own, block) * len(q) * heads,)](
         **{f"{name}_ptr": tensor for name, tensor in tensors.items()},
         queries=q.shape[1], keys=k.shape[1], scale=1 / math.sqrt(width // heads),
-        HEADS=heads, D=width // heads, BLOCK=block, PART=plan.part, HAS_PARTS=whole > 0, REST=_padded(others - whole),
-        STAGES=plan.stages, Q_ROW=q.shape[2], K_ROW=q.shape[2] if packed else k.shape[2], CAUSAL=causal,
-        num_warps=plan.warps,
+        HEADS=heads, D=width // heads, BLOCK=block, PART=PART, HAS_PARTS=whole > 0, REST=_padded(others - whole),
+        STAGES=STAGES, Q_ROW=q.shape[2], K_ROW=q.shape[2] if packed else k.shape[2], CAUSAL=causal,
+        num_warps=WARPS,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from tasso.kernels import has_kernels
 from tasso.models.blocks import Linear, Operations, Residual, in_autocast, is_original
 
-PROMPT_LENGTHS = (16, 32, 48, 64)  # tokens of texts: with them, attention of all lengths is compiled (see `Plan`)
+PROMPT_LENGTHS = (16, 32, 48, 64)  # tokens of texts: with them, attention of all lengths is compiled (see its `PART`)
 
 
 def embed_images(tower: Any, pixels: Tensor, linear: Linear = F.linear) -> Tensor:

@@ -11,8 +11,9 @@ import pandas as pd
 from tasso.experiments.sweep import Job
 from tasso.experiments.sweep.choose import By, Choice
 from tasso.experiments.sweep.jobs import full_identity
+from tasso.files import RESULTS
 from tasso.report.frame import SETTINGS, metrics, run_table
-from tasso.report.results import RESULTS_NAME, read_run
+from tasso.report.results import read_run
 from tasso.report.tables import SETTING_NAMES, Cell, Column, Row, Table, count_of
 
 
@@ -59,7 +60,7 @@ def tried_runs(jobs: Iterable[Job], varied: Sequence[str], folder: Path) -> pd.D
     frames = []
     for job in jobs:
         run = folder / job.name
-        if (run / RESULTS_NAME).is_file():
+        if (run / RESULTS).is_file():
             frames.append(read_run(run))
             identity = full_identity(job.options)
             options[str(run)] = {key: identity.get(key) for key in varied}

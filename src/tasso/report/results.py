@@ -12,13 +12,11 @@ import pandas as pd
 from tasso.config import RunConfig, options_of
 from tasso.config.portable import portable_options
 from tasso.evaluation.metrics import step_accuracies
-from tasso.files import no_run, parse_json, read_yaml
+from tasso.files import CONFIG, RESULTS, no_run, parse_json, read_yaml
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
 
-RESULTS_NAME = "results.json"
-CONFIG_NAME = "config.yaml"
 RESULTS_VERSION = 1
 # Options of a run that change its numbers and need not stand in its label.
 TRAINING = (
@@ -54,7 +52,7 @@ def name_data_apart(frame: pd.DataFrame) -> pd.DataFrame:
     for _, runs in frame[[*keys, "run"]].drop_duplicates().groupby(keys)["run"]:
         if len(runs) == 1:
             continue
-        data = {run: _data(Path(run) / RESULTS_NAME) for run in runs if (Path(run) / RESULTS_NAME).is_file()}
+        data = {run: _data(Path(run) / RESULTS) for run in runs if (Path(run) / RESULTS).is_file()}
         versions = list(dict.fromkeys(version for version in data.values() if version))
         if len(versions) > 1:
             renamed |= {run: f"data {versions.index(version) + 1}" for run, version in data.items() if version}
@@ -91,7 +89,7 @@ def name_options_apart(frame: pd.DataFrame) -> pd.DataFrame:
     named = ["label", "benchmark", "split", "model"]
     renamed: dict[str, str] = {}
     for _, runs in frame[[*named, "run"]].drop_duplicates().groupby(named)["run"]:
-        configs = {run: Path(run) / CONFIG_NAME for run in runs}
+        configs = {run: Path(run) / CONFIG for run in runs}
         if len(configs) == 1 or not all(file.is_file() for file in configs.values()):
             continue
         options = {run: _training_options(file) for run, file in configs.items()}
@@ -129,7 +127,7 @@ def name_orders_apart(frame: pd.DataFrame) -> pd.DataFrame:
 def read_run(folder: str | PathLike[str]) -> pd.DataFrame:
     """Read one run folder."""
     folder = Path(folder)
-    file = folder / RESULTS_NAME
+    file = folder / RESULTS
     if not file.is_file():
         raise ReportError(no_run(folder))
     try:
@@ -142,7 +140,7 @@ def read_run(folder: str | PathLike[str]) -> pd.DataFrame:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    if path.is_file() and path.name == RESULTS_NAME:
+    if path.is_file() and path.name == RESULTS:
         return [path.parent]
     if not path.exists():
         raise ReportError(no_run(path))
@@ -160,13 +158,13 @@ def _search(folder: Path, visited: set[Path]) -> list[Path]:
     if resolved in visited:
         return []
     visited.add(resolved)
-    if (folder / RESULTS_NAME).is_file():
+    if (folder / RESULTS).is_file():
         return [folder]  # a run's own subfolders (checkpoints and the like) are not runs
     found: list[Path] = []
     for child in sorted(folder.iterdir()):
         if child.is_dir() and not child.name.startswith("."):
             found += _search(child, visited)
-    if not found and (folder / CONFIG_NAME).is_file():
+    if not found and (folder / CONFIG).is_file():
         return [folder]  # a run that has written no result yet: reading it says so
     return found
 

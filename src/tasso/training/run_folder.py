@@ -20,7 +20,7 @@ from torch import Tensor
 from tasso.config import RunConfig, from_dict
 from tasso.data import TASK_IMAGES
 from tasso.errors import AFRESH, REDO_TASK, BusyError, ConfigError, RunError
-from tasso.files import is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
+from tasso.files import CONFIG, RESULTS, is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
 from tasso.methods import build_method
 from tasso.training.identity import identity, portable
 from tasso.training.results import check_results, to_json
@@ -37,8 +37,8 @@ class RunFolder:
     def __init__(self, path: Path, writes: bool = True) -> None:
         """`writes`: False on all ranks but the first, where methods that write do nothing."""
         self.path, self.writes = path, writes
-        self.config_file = path / "config.yaml"
-        self.results_file = path / "results.json"
+        self.config_file = path / CONFIG
+        self.results_file = path / RESULTS
         self.state_file = path / "state.safetensors"
         self.log_file = path / "log.jsonl"
         self.checkpoints = path / "checkpoints"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasso.config.paths import HF, LOCAL, SCHEMES
 from tasso.errors import ConfigError, RunError
-from tasso.files import no_run
+from tasso.files import RESULTS, no_run
 from tasso.models.clip import Clip
 from tasso.models.export import Source
 from tasso.models.loading import load_clip
@@ -43,7 +43,7 @@ def open_model(name: str) -> tuple[Clip, str]:
     path = Path(name)
     if path.suffix == ".safetensors" and path.parent.name == "checkpoints":
         return _described(_checkpoint_source(path))
-    if (path / "results.json").is_file():
+    if (path / RESULTS).is_file():
         return _described(open_source(path))
     if path.is_dir():
         schemes = {"open_clip_config.json": LOCAL, "config.json": HF}

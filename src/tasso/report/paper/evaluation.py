@@ -12,11 +12,12 @@ import pandas as pd
 
 from tasso.experiments.plans import GROUPS, PLANS, SND, TASSO, Plan, PlanRow, chosen
 from tasso.experiments.record import RECORD, Record, read_record
+from tasso.files import RESULTS
 from tasso.report.frame import COLUMNS, SETTINGS, Setting, benchmark_name, run_table, steps_in_words
 from tasso.report.frame import distances as distances_of
 from tasso.report.looks import parts
 from tasso.report.reader import ReportError
-from tasso.report.results import RESULTS_NAME, read_run
+from tasso.report.results import read_run
 from tasso.report.study import STUDY_ENDINGS, read_study
 from tasso.report.tables import count_of
 
@@ -218,7 +219,7 @@ def read_evaluation(runs: Path, record: Record | None = None) -> Evaluation:
     if runs.name.endswith(STUDY_ENDINGS):
         frame = read_study(runs)
     else:
-        parts = [read_run(runs / name) for name in names if (runs / name / RESULTS_NAME).is_file()]
+        parts = [read_run(runs / name) for name in names if (runs / name / RESULTS).is_file()]
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
     frame = frame.assign(run=frame["run"].map({run: Path(run).name for run in frame["run"].unique()}).astype(object))
     evaluation = Evaluation(record, frame[frame["finished"].astype(bool) & frame["run"].isin(names)])
@@ -240,7 +241,7 @@ def _check(evaluation: Evaluation, runs: Path) -> None:
         for key, value in {**expected, "method": methods.get((line.plan, line.row))}.items():
             if found[key] != value:
                 raise ReportError(
-                    f"{runs / str(line.run) / RESULTS_NAME}: {key} is {found[key]!r}, but its folder is that of a run "
+                    f"{runs / str(line.run) / RESULTS}: {key} is {found[key]!r}, but its folder is that of a run "
                     f"with {value!r}"
                 )
     models = sorted({found["model"] for found in measured.values()})
