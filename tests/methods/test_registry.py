@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tasso.errors import ConfigError
-from tasso.methods import METHODS, build_method, find_method, method_names
+from tasso.methods import METHODS, build_method, find_method, import_method, method_names
 
 PLUGIN = '''
 from dataclasses import dataclass
@@ -126,7 +126,7 @@ def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], t
         options = {**quick, "method": {"name": name}, "steps": 6, "save_every": 2, "out": str(tmp_path / folder)}
         (tmp_path / f"{folder}.yaml").write_text(json.dumps(options))
     run = ["run", "--method.weight", "0.5", "--config"]
-    ended = tasso([*run, "whole.yaml"], site, tmp_path)
+    ended = tasso([*run, "whole.yaml", "--method", names["whole"]], site, tmp_path)
     assert ended.returncode == 0, ended.stderr
     dying = tmp_path / "dying.py"
     dying.write_text(
@@ -153,7 +153,8 @@ def test_a_plugin_is_run_resumed_evaluated_and_reported(quick: dict[str, Any], t
     for folder, name in names.items():
         results = json.loads((tmp_path / folder / "results.json").read_text())
         assert (results["method"], results["label"]) == (name, "shrunk fine-tuning (weight 0.5)")
-        again = tasso(["eval", folder, "--device", "cpu"], site, tmp_path)
+        named = ["--method", name] if ":" in name else []
+        again = tasso(["eval", folder, "--device", "cpu", *named], site, tmp_path)
         assert again.returncode == 0, again.stderr
         # Without the package the run says what it needs.
         gone = tasso(["eval", folder, "--device", "cpu"], tmp_path, tmp_path)
@@ -200,6 +201,9 @@ def test_packages_are_looked_through_once(site: Path, monkeypatch: pytest.Monkey
 
 def test_a_reference_is_a_name(site: Path) -> None:
     install(site, {})
+    with pytest.raises(ConfigError, match="code that a file names is not imported"):
+        build_method({"name": "shrink_plugin.methods:Shrink"})
+    import_method("shrink_plugin.methods:Shrink")
     method = build_method({"name": "shrink_plugin.methods:Shrink"})
     assert method.name == "shrink_plugin.methods:Shrink", "so that another process finds it again"
 
@@ -207,7 +211,7 @@ def test_a_reference_is_a_name(site: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ("shrink_plugin.nothing:Shrink", r"no module 'shrink_plugin\.nothing', neither in the working directory"),
+        ("shrink_plugin.nothing:Shrink", r"no module 'shrink_plugin\.nothing'"),
         ("shrink_plugin.methods:Nothing", r"module shrink_plugin\.methods has no 'Nothing'"),
         ("shrink_plugin.methods:NOT_A_METHOD", r"not a subclass of tasso\.methods\.Method"),
         ("shrink_plugin.methods:Untitled", r"has no 'title'"),
@@ -222,7 +226,7 @@ def test_what_is_wrong_with_an_entry_point_is_said(site: Path, value: str, compl
         find_method("mine")
     if ":" in value:
         with pytest.raises(ConfigError, match=rf"method: {value}: {complaint}"):
-            find_method(value)
+            import_method(value)
 
 
 def test_a_package_that_raises_is_named(site: Path) -> None:
@@ -241,7 +245,7 @@ def test_a_module_of_the_working_directory_is_found(
     (here / "shrink_plugin_odd.py").write_text("def f(:\n")
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    assert find_method("shrink_plugin.methods:Shrink").title == "shrunk fine-tuning"
+    assert import_method("shrink_plugin.methods:Shrink").title == "shrunk fine-tuning"
     for name, complaint in {
         "shrink_plugin_none:Shrink": rf"no module 'shrink_plugin_none', neither in the working directory \({here}\)",
         "shrink_plugin_needs:Shrink": r"an error in .*_needs\.py, line 1: ModuleNotFoundError: No module named "
@@ -251,7 +255,7 @@ def test_a_module_of_the_working_directory_is_found(
         "./shrink_plugin/methods.py:Shrink": r"expected package\.module:Class, as in my_method:MyMethod",
     }.items():
         with pytest.raises(ConfigError, match=complaint):
-            find_method(name)
+            import_method(name)
 
 
 def test_names_that_clash_are_refused(site: Path) -> None:

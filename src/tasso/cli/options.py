@@ -91,6 +91,35 @@ def add_method(parser: Parser, default: str = DEFAULT_METHOD) -> None:
     parser.option("--method", str, text, shown=default, metavar="NAME", group="method")
 
 
+def add_own_method(parser: Parser) -> None:
+    """`--method` of a command that opens a run: a file may name any code, so the user names it, too."""
+    text = "if RUN was learned by a method of your own: that method. It is imported only if it is named here"
+    parser.option("--method", str, text, metavar="PACKAGE.MODULE:CLASS")
+
+
+def import_own(names: str | None) -> None:
+    """Import those methods of these, with commas, that are `package.module:Class`."""
+    for name in [name for name in split_commas(names) or () if ":" in name]:
+        from tasso.methods import import_method
+
+        import_method(name)
+
+
+def import_method_of_run(values: Mapping[str, Any]) -> None:
+    """Import what `--method` names, of a command that opens a run."""
+    if known := [name for name in split_commas(values["method"]) or () if ":" not in name]:
+        raise ConfigError(
+            f"method: {known[0]!r}: a run names the methods of tasso and of installed packages itself; here only a "
+            "method of your own is named, as package.module:Class"
+        )
+    import_own(values["method"])
+
+
+def own_method(name: str) -> str:
+    """What a command that opens a run needs besides if it was learned by this method."""
+    return f" --method {name}" if ":" in name else ""
+
+
 def unset_default(owner: type, field: dataclasses.Field[Any]) -> str:
     """What holds for an option without a default of its own: the protocols' values, or what it declares."""
     if field.default is not None:
@@ -124,6 +153,8 @@ def parse_run_config(program: str, args: list[str], does: str = "Learn a sequenc
     from tasso.methods.defaults import shown_defaults
 
     merged, name = _look_up(program, args)
+    if _gives("--method", args):
+        import_own(name)
     cls = find_method(name)
 
     parser = Parser(program, f"{does} Every option may also stand in a YAML file (--config).")
@@ -172,7 +203,11 @@ def check_early(program: str, args: list[str]) -> None:
 def names_model(program: str, args: list[str]) -> bool:
     """Do the arguments, or the files that they name, say which model?"""
     merged, _ = _look_up(program, args)
-    return "model" in merged or any(arg.partition("=")[0] == "--model" for arg in args)
+    return "model" in merged or _gives("--model", args)
+
+
+def _gives(option: str, args: list[str]) -> bool:
+    return any(arg.partition("=")[0] == option for arg in args)
 
 
 def _where(program: str) -> str:

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasso.cli.options import SHOWN_METHOD, add_options, add_run_options, given_options, split_commas, split_integers
+from tasso.cli.options import (
+    SHOWN_METHOD,
+    add_options,
+    add_run_options,
+    given_options,
+    import_own,
+    split_commas,
+    split_integers,
+)
 from tasso.cli.parser import Parser
 from tasso.config import RunConfig
 from tasso.errors import ConfigError, RunError
@@ -47,6 +55,7 @@ def sweep(args: list[str]) -> None:
     _add_execution(parser)
     add_run_options(parser, "sweep")
     values = parser.parse(args)
+    import_own(values["methods"])
     given = {
         **{axis: split_commas(values[axis]) for axis in ("methods", "sequences")},
         "seeds": split_integers(values["seeds"], "seeds"),

@@ -12,7 +12,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tasso.cli.options import add_after, add_run_options, check_early, given_options, names_model, parse_run_config
+from tasso.cli.options import (
+    add_after,
+    add_own_method,
+    add_run_options,
+    check_early,
+    given_options,
+    import_method_of_run,
+    names_model,
+    own_method,
+    parse_run_config,
+)
 from tasso.cli.parser import Parser
 from tasso.config import RunConfig, options_of
 from tasso.errors import ConfigError
@@ -82,10 +92,11 @@ def tune(args: list[str]) -> None:
         "Choose the learning rate of `tasso run` with the same options: a few short runs over its first "
         f"{tune.FIRST_TASKS} tasks, judged on validation images; test images are not read."
     )
-    choice, file = tune.tune(parse_run_config("tasso tune", args, does))
+    config = parse_run_config("tasso tune", args, does)
+    choice, file = tune.tune(config)
     print_table(tried_table(choice, tune.BY))
     print(f"config: {file}")
-    log.info("next: tasso run --config %s", file)
+    log.info("next: tasso run --config %s%s", file, own_method(config.method["name"]))
 
 
 def extend(args: list[str]) -> None:
@@ -96,12 +107,14 @@ def extend(args: list[str]) -> None:
     parser = Parser("tasso extend", f"{does} Model, method, learning rate, steps and the like are those of RUN.")
     parser.argument("run", Path, "the finished run")
     parser.option("--out", Path, "the new run folder", shown="RUN+TASK")
+    add_own_method(parser)
     add_run_options(parser, "extend", {"tasks": "required"})
     of_run = options_of(RunConfig, command="run").keys() - options_of(RunConfig, command="extend").keys()
     fixed = of_run - options_of(RunConfig, scope="output").keys()
     why = "it is as in RUN. With another value, learn all tasks with tasso run"
     parser.elsewhere = {f"--{name.replace('_', '-')}": why for name in fixed}
     values = parser.parse(args)
+    import_method_of_run(values)
     options = given_options(values, "extend")
     if "tasks" not in options:
         raise ConfigError("tasks: which shall be learned? Give --tasks NAME=PLACE …")
@@ -117,9 +130,14 @@ def _print_run(folder: Path) -> None:
         print_table(summary_table(runs, setting))
     print(gains(runs))
     file = folder / RESULTS
-    seconds = parse_json(file.read_text(encoding="utf-8")).get("wall_seconds")  # earlier versions had none
+    results = parse_json(file.read_text(encoding="utf-8"))
+    seconds = results.get("wall_seconds")  # earlier versions had none
     print((f"finished in {duration(seconds, exact=True)}; " if seconds else "") + f"results: {file}")
-    commands = ("classify {} IMAGE", "extend {} --tasks NAME=PLACE", "serve {}", "report {} --html PAGE")
+    own = own_method(results["method"])
+    commands = (
+        f"classify {{}} IMAGE{own}", f"extend {{}} --tasks NAME=PLACE{own}", f"serve {{}}{own}",
+        "report {} --html PAGE",
+    )  # fmt: skip
     log.info("next: %s", ", ".join(f"tasso {command.format(folder)}" for command in commands))
 
 
@@ -149,8 +167,10 @@ def evaluate(args: list[str]) -> None:
     parser.argument("run", Path, text, count="?")
     add_after(parser)
     parser.option("--json", bool, "print JSON instead of a table", False)
+    add_own_method(parser)
     add_run_options(parser, "eval")
     values = parser.parse(args)
+    import_method_of_run(values)
     folder, after = values["run"], values["after"]
     if after and not folder:
         raise ConfigError("after: needs RUN, the run whose model is meant, as in tasso eval RUN --after 1")

@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from tasso.cli.options import add_after, add_run_options, given_options, split_commas
+from tasso.cli.options import (
+    add_after,
+    add_own_method,
+    add_run_options,
+    given_options,
+    import_method_of_run,
+    split_commas,
+)
 from tasso.cli.parser import Parser
 from tasso.errors import ConfigError
 
@@ -32,8 +39,10 @@ def classify(args: list[str]) -> None:
     parser.option("--json", bool, "print one JSON object per image", False)
     text = "files that are no images: go on and exit with 1, or stop at the first"
     parser.option("--unreadable", Literal["skip", "error"], text, "skip")
+    add_own_method(parser)
     add_run_options(parser, "classify")
     values = parser.parse(args)
+    import_method_of_run(values)
     trained = Run(values["run"], after=values["after"], **given_options(values, "classify"))
     among = trained.candidates(values["task"], split_commas(values["classes"]))
     files = find_images(values["images"])
@@ -64,8 +73,10 @@ def serve(args: list[str]) -> None:
     parser.option("--host", str, "address to listen on; 127.0.0.1 is this machine only", "127.0.0.1", metavar="ADDRESS")
     parser.option("--port", int, "port; 0 takes a free one", 8000)
     parser.option("--max-mib", float, "largest file that is accepted, in MiB", 20.0)
+    add_own_method(parser)
     add_run_options(parser, "serve")
     values = parser.parse(args)
+    import_method_of_run(values)
     serve_run(values["run"], values["host"], values["port"], values["max_mib"], **given_options(values, "serve"))
 
 
@@ -79,8 +90,10 @@ def export(args: list[str]) -> None:
     add_after(parser)
     parser.option("--to", Literal[(*FORMATS, *ALIASES)], "format; transformers is another name of hf", "open_clip")
     parser.option("--out", Path, "folder to write", shown="exported/NAME-FORMAT")
+    add_own_method(parser)
     add_run_options(parser, "export", {"model": "none"})
     values = parser.parse(args)
+    import_method_of_run(values)
     if (values["run"] is None) == (values["model"] is None):
         raise ConfigError("export: give either RUN or --model")
     source = open_source(values["run"], values["after"], values["model"], values["pretrained"])
@@ -99,8 +112,10 @@ def merge(args: list[str]) -> None:
     parser.option("--alpha", float, "0 is A, 1 is B", shown="0.5 unless --sweep")
     parser.option("--sweep", str, "evaluate these values of alpha, with commas", metavar="X,X")
     parser.option("--out", Path, "folder to write: the merged model, or the curve", required=True)
+    add_own_method(parser)
     add_run_options(parser, "merge")
     values = parser.parse(args)
+    import_method_of_run(values)
     given = given_options(values, "merge")
     if values["sweep"] is not None:
         if values["alpha"] is not None:

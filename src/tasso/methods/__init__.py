@@ -12,7 +12,7 @@ from tasso.methods import (  # noqa: F401  (each registers itself)
     zscl,
 )
 from tasso.methods.base import Batch, Cost, Group, ImageRequest, Method, RunInfo, TaskInfo, Teacher
-from tasso.methods.registry import METHODS, build_method, find_method, method_names, register
+from tasso.methods.registry import METHODS, build_method, find_method, import_method, method_names, register
 
 __all__ = [
     "METHODS",
@@ -26,6 +26,7 @@ __all__ = [
     "Teacher",
     "build_method",
     "find_method",
+    "import_method",
     "method_names",
     "register",
 ]

@@ -12,7 +12,7 @@ import torch
 from tasso.data.images import Preprocess
 from tasso.methods.base import numel
 from tasso.methods.defaults import shown_defaults
-from tasso.methods.registry import find_method
+from tasso.methods.registry import import_method
 from tasso.models.clip import Clip, ModelSpec
 
 TRAINS = {"visual": "image tower", "both": "both towers", "none": "added modules only"}
@@ -21,8 +21,8 @@ MODEL = "ViT-B-16-quickgelu"
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A method's facts; costs are those at ViT-B/16 with its default options."""
-    cls = find_method(name)
+    """A method's facts, imported if need be; costs are those at ViT-B/16 with its default options."""
+    cls = import_method(name)
     method, clip = cls(), _meta_model()
     method.resolve_width(clip.dim)
     found, towers = method.cost(clip), numel(clip.parameters_of(method.towers).values())

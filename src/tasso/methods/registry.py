@@ -1,4 +1,7 @@
-"""Methods by name: those of this package, `package.module:Class`, and entry points of the group `tasso.methods`."""
+"""Methods by name: those of this package, `package.module:Class`, and entry points of the group `tasso.methods`.
+
+A file may name any module, so what a file names is never imported: only the user's own words are (`import_method`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from tasso.config import METHOD_GROUP, Protocol, coerce
@@ -42,7 +44,8 @@ def method_names() -> list[str]:
 
 
 def find_method(name: Any) -> type[Method]:
-    """The class of a method, imported if need be. Errors name the entry point and what is wrong with it."""
+    """The class of a method: of this package, of an installed one (imported if need be), or of a module that has been
+    imported. Errors name the entry point and what is wrong with it."""
     found = [entry for entry in _installed(tuple(sys.path)) if entry.name == name]
     if len({entry.value for entry in found}) > 1:
         raise ConfigError(
@@ -54,8 +57,25 @@ def find_method(name: Any) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if isinstance(name, str) and ":" in name:
-        return _imported(name, name, name)
+        if _module_of(name, name) in sys.modules:
+            return _imported(name, name, name)
+        raise ConfigError(
+            f"method: {name} is no method of tasso or of an installed package, and code that a file names is not "
+            f"imported. If you trust it, name it, too: --method {name}, in Python method={name!r}"
+        )
     raise ConfigError(f"method: {no_such('method', name, method_names())}")
+
+
+def import_method(name: Any) -> type[Method]:
+    """As `find_method`, for a name that the user gives: `package.module:Class` is imported, as `python -m` would, in
+    the working directory, too. What is installed comes first, so nothing is shadowed."""
+    if isinstance(name, str) and ":" in name and name not in METHODS:
+        _module_of(name, name)
+        if not {"", (here := str(Path.cwd()))} & set(sys.path):
+            sys.path.append(here)  # it stays there: the module may import others later
+        importlib.invalidate_caches()  # the file may be new
+        return _imported(name, name, name)
+    return find_method(name)
 
 
 def build_method(options: Mapping[str, Any], protocol: Protocol = "code") -> Method:
@@ -90,14 +110,12 @@ def _described(entry: EntryPoint) -> str:
 
 def _imported(name: str, reference: str, where: str) -> type[Method]:
     """Import `package.module:Class` and register it as `name`; `where` is for messages."""
-    if not REFERENCE.fullmatch(reference):
-        raise ConfigError(f"method: {where}: expected package.module:Class, as in my_method:MyMethod (my_method.py)")
-    module, _, attribute = reference.partition(":")
+    module, attribute = _module_of(reference, where), reference.partition(":")[2]
     before = dict(METHODS)
     try:
-        cls = getattr(_import_module(module), attribute, None)
+        cls = getattr(importlib.import_module(module), attribute, None)
     except Exception as error:  # whatever a package raises while it is imported
-        raise ConfigError(f"method: {where}: {_why_not(module, error)}") from None
+        raise ConfigError(f"method: {where}: {_why_not(module, error, name == reference)}") from None
     if cls is None:
         found = sys.modules[module]
         classes = [key for key, value in vars(found).items() if isinstance(value, type)]
@@ -124,21 +142,22 @@ def _imported(name: str, reference: str, where: str) -> type[Method]:
     return register(name)(cls)
 
 
-def _import_module(module: str) -> ModuleType:
-    """As `python -m` finds it, in the working directory, too. What is installed comes first, so nothing is shadowed."""
-    if not {"", (here := str(Path.cwd()))} & set(sys.path):
-        sys.path.append(here)  # it stays there: the module may import others later
-    importlib.invalidate_caches()  # the file may be new
-    return importlib.import_module(module)
+def _module_of(reference: str, where: str) -> str:
+    """The module of `package.module:Class`."""
+    if not REFERENCE.fullmatch(reference):
+        raise ConfigError(f"method: {where}: expected package.module:Class, as in my_method:MyMethod (my_method.py)")
+    return reference.partition(":")[0]
 
 
-def _why_not(module: str, error: Exception) -> str:
-    """Is there no such module, or is something wrong in it? And where."""
+def _why_not(module: str, error: Exception, here: bool) -> str:
+    """Is there no such module, or is something wrong in it? And where. `here`: the working directory counts, too."""
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        if not here:
+            return f"no module {error.name!r} where Python looks for packages; install its package again"
         return (
             f"no module {error.name!r}, neither in the working directory ({Path.cwd()}) nor where Python looks for "
             "packages; start the command in its folder, or name that folder in PYTHONPATH"
         )
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    place = f" in {frames[-1].filename}, line {frames[-1].lineno}" if len(frames) > 2 else ""
+    place = f" in {frames[-1].filename}, line {frames[-1].lineno}" if len(frames) > 1 else ""
     return f"cannot be imported, there is an error{place}: {type(error).__name__}: {error}"

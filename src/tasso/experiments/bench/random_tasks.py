@@ -15,6 +15,7 @@ import numpy as np
 from tasso.config import from_dict
 from tasso.data import ImageSet, Task, TaskSequence
 from tasso.data.task import Array, Source
+from tasso.methods import import_method
 from tasso.models.clip import Clip
 from tasso.models.loading import random_clip
 from tasso.training.learner import Learner
@@ -74,7 +75,9 @@ def _random_clip(model: str) -> Clip:
 def bench_learner(options: Mapping[str, Any], sequence: Callable[[int], TaskSequence]) -> Learner:
     """A learner with a random model; `sequence` creates its tasks, given the input size of the model."""
     temporary = Path(tempfile.mkdtemp(prefix="tasso-bench-"))
-    config, method = resolve(from_dict({"out": str(temporary / "run"), "steps": 10**6, **options}, "bench"))
+    config = from_dict({"out": str(temporary / "run"), "steps": 10**6, **options}, "bench")
+    import_method(config.method["name"])
+    config, method = resolve(config)
     clip = _random_clip(config.model).copy()
     folder = RunFolder(config.out)
     folder.checkpoints.mkdir(parents=True)

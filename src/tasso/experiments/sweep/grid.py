@@ -43,7 +43,8 @@ class Grid:
             try:
                 find_method(name)
             except ConfigError as error:
-                raise ConfigError(f"methods: {str(error).removeprefix('method: ')}") from None
+                reason = str(error).removeprefix("method: ").replace("--method ", "--methods ")
+                raise ConfigError(f"methods: {reason}") from None
         for name in self.by_method:
             if name not in self.methods:
                 raise ConfigError(f"for: {name} is not among the methods of this sweep ({', '.join(self.methods)})")

@@ -66,6 +66,7 @@ def _learned(work: Work) -> Outcome:
 
     from tasso.config import from_dict
     from tasso.data.images.shared import sharing
+    from tasso.methods import import_method
     from tasso.training.learner import learn
     from tasso.training.run_folder import RunFolder
 
@@ -73,6 +74,7 @@ def _learned(work: Work) -> Outcome:
         if work.threads:
             torch.set_num_threads(work.threads)
         config = from_dict(work.options, work.name)
+        import_method(config.method["name"])  # as the process that sent it did
         with sharing(Path(work.shared) if work.shared else None):
             learn(config)
         RunFolder(config.out).keep_checkpoints(work.keep)
