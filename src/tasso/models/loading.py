@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tasso.errors import ModelError, did_you_mean
 from tasso.files import parse_json
 from tasso.models import hf, objects
 from tasso.models.clip import Clip, ModelSpec, check_finite
+from tasso.models.torchscript import TorchScriptError, is_torchscript, read_torchscript
 
 log = logging.getLogger("tasso")
 
@@ -199,7 +199,7 @@ def _load_file(name: str, config: dict[str, Any], path: Path, spec: ModelSpec) -
 
 
 def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
-    """Tensors of a state dict, and whether they need QuickGELU (None if unknown). No pickle is executed."""
+    """Tensors of a state dict, and whether they need QuickGELU (None if unknown). Nothing in it is executed."""
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError, safe_open
 
@@ -210,12 +210,16 @@ def _read_state_dict(path: Path) -> tuple[dict[str, Tensor], bool | None]:
         except (SafetensorError, OSError) as error:
             raise ModelError(f"pretrained: {path}: not a readable safetensors file: {error}") from None
         return _clean(state), None if quick_gelu is None else quick_gelu == "true"
-    if _is_torchscript(path):
-        # OpenAI's files are TorchScript archives with three extra buffers. Only their tensors are used.
+    if is_torchscript(path):
+        # OpenAI's files are TorchScript archives with three extra buffers.
         try:
-            state = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
-        except (RuntimeError, ValueError, OSError) as error:
-            raise ModelError(f"pretrained: {path}: a damaged TorchScript file: {hf.first_line(error)}") from None
+            state = read_torchscript(path)
+        except TorchScriptError as error:
+            raise ModelError(
+                f"pretrained: {path} is a TorchScript archive whose weights cannot be read without running it "
+                f"({hf.first_line(error)}). If you trust it, give what this writes instead: "
+                f"torch.save(torch.jit.load(FILE).state_dict(), NEW)"
+            ) from None
         openai = {"input_resolution", "context_length", "vocab_size"} & set(state)
         return _clean({k: v for k, v in state.items() if k not in openai}), True if openai else None
     try:
@@ -238,16 +242,6 @@ def _clean(state: dict[str, Tensor]) -> dict[str, Tensor]:
         if state and all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): value for name, value in state.items()}
     return {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
-
-
-def _is_torchscript(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("constants.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError):
-        return False
 
 
 def _reason(error: Exception, spec: ModelSpec) -> str:
