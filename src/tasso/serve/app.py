@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -24,7 +26,9 @@ from tasso.serve.models import Models
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/icon.svg": "icon.svg"}
-MAX_PIXELS = 100_000_000
+MAX_PIXELS = 40_000_000  # of a decoded image, which takes up to 20 bytes for each, one image at a time
+BODY_SECONDS = 30.0  # for a client to send its image
+MAX_HELD = 256 * 1024 * 1024  # bytes of all uploads that are in memory
 MAX_CLASSES, MAX_TOP = 1000, 50
 
 # The page loads everything from this server, and other pages may not embed it.
@@ -34,11 +38,62 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
+    "connection": "close",  # so a connection is one request, and who connects has to say soon what it wants
 }
 
 
 class TooLargeError(TassoError):
     """The upload is larger than allowed."""
+
+
+class SlowError(TassoError):
+    """The upload takes too long."""
+
+
+class FullError(TassoError):
+    """There are more uploads than fit into memory."""
+
+
+STATUS = {ConfigError: 400, SlowError: 408, TooLargeError: 413, DataError: 415, FullError: 503}
+
+
+class Uploads:
+    """Reads uploads into memory, none larger than `max_bytes`, and all together not larger than MAX_HELD."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self.left = max_bytes, max(MAX_HELD, max_bytes)
+
+    @contextlib.asynccontextmanager
+    async def body_of(self, request: Request) -> AsyncIterator[bytes]:
+        """The upload. Reading stops at the limit, whatever content-length says."""
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            raise ConfigError("the body must be the image file itself, not a form: curl --data-binary @IMAGE, not -F")
+        chunks, size = [], 0
+        content_length = request.headers.get("content-length", "0")
+        self._check(int(content_length) if content_length.isdecimal() else 0)
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as waiting:
+                async for chunk in request.stream():
+                    self._check(size + len(chunk))
+                    if len(chunk) > self.left:
+                        raise FullError("the server has too many uploads at the moment; try again")
+                    size += len(chunk)
+                    self.left -= len(chunk)
+                    chunks.append(chunk)
+            content = b"".join(chunks)
+            chunks.clear()
+            yield content
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise SlowError(f"the image did not come within {BODY_SECONDS:g} seconds") from None
+        finally:
+            self.left += size
+
+    def _check(self, size: int) -> None:
+        if size > self.max_bytes:
+            allowed = f"{self.max_bytes / 1024**2:.3g} MiB"
+            raise TooLargeError(f"the file is larger than the {allowed} that are allowed (--max-mib)")
 
 
 def make_app(models: Models, host: str, max_bytes: int) -> Starlette:
@@ -50,19 +105,21 @@ def make_app(models: Models, host: str, max_bytes: int) -> Starlette:
         max_bytes: largest upload.
     """
     metadata = {**models.metadata, "max_bytes": max_bytes}
+    uploads, one_at_a_time = Uploads(max_bytes), asyncio.Lock()
 
     async def classify(request: Request) -> Response:
         try:
             candidates, top = _parse_query(request.query_params, models)
-            content = await _read_body(request, max_bytes)
-            image = await run_in_threadpool(read_upload, content, MAX_PIXELS)
-            predictions = await run_in_threadpool(models.predict, image, candidates, top)
-        except ClientDisconnect:
+            async with uploads.body_of(request) as content, one_at_a_time:
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+                predictions = await run_sync(
+                    lambda: models.predict(read_upload(content, MAX_PIXELS), candidates, top), abandon_on_cancel=True
+                )
+        except (ClientDisconnect, asyncio.CancelledError):  # the latter when the server ends
             return Response(status_code=400)  # nobody reads it
         except TassoError as error:
-            status = {TooLargeError: 413, DataError: 415, ConfigError: 400}.get(type(error), 500)
-            # The rest of the upload is not read, so the connection cannot be reused.
-            return JSONResponse({"error": str(error)}, status, {"connection": "close"})
+            return JSONResponse({"error": str(error)}, STATUS.get(type(error), 500))
         columns = [
             {"title": stage.title, "predictions": [prediction.to_dict() for prediction in column]}
             for stage, column in zip(models.stages, predictions, strict=True)
@@ -117,21 +174,3 @@ def _parse_query(query: QueryParams, models: Models) -> tuple[Candidates, int]:
     if not re.fullmatch(r"[0-9]{1,4}", top) or not 1 <= int(top) <= MAX_TOP:
         raise ConfigError(f"top: must lie in 1 … {MAX_TOP}")
     return models.candidates(query.get("task"), classes), int(top)
-
-
-async def _read_body(request: Request, max_bytes: int) -> bytes:
-    """The upload, in memory. Reading stops at the limit, whatever content-length says."""
-    if request.headers.get("content-type", "").startswith("multipart/"):
-        raise ConfigError("the body must be the image file itself, not a form: curl --data-binary @IMAGE, not -F")
-    content_length = request.headers.get("content-length", "0")
-    chunks, size = [], int(content_length) if content_length.isdecimal() else 0
-    if size <= max_bytes:
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > max_bytes:
-                break
-            chunks.append(chunk)
-    if size > max_bytes:
-        raise TooLargeError(f"the file is larger than the {max_bytes / 1024**2:.3g} MiB that are allowed (--max-mib)")
-    return b"".join(chunks)

@@ -20,6 +20,9 @@ ImageLike = str | Path | Image.Image | Array
 
 # Formats of uploaded images. Pillow reads more, but hands some of them to other programs (EPS).
 UPLOADS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+DRAFT_SIDE = 2048
+MOST_STORED = 100_000_000  # pixels of an uploaded JPEG; what is between file and pixels takes up to 8 bytes for each
+MAX_SIDE = 20_000
 
 
 def find_images(args: Iterable[str | Path]) -> list[Path]:
@@ -70,13 +73,20 @@ def read_image(image: ImageLike) -> Array:
 
 
 def read_upload(content: bytes, max_pixels: int) -> Array:
-    """Pixels of an uploaded image, `(H, W, 3)` uint8; one that is too large is refused before it is decoded."""
+    """Pixels of an uploaded image, `(H, W, 3)` uint8; one that is too large is refused before it is decoded.
+
+    A JPEG is made smaller while it is decoded if its short side remains `DRAFT_SIDE` or longer; then it may have more
+    pixels.
+    """
     Image.init()  # otherwise not all formats are registered yet
     try:
         with Image.open(io.BytesIO(content), formats=[name for name in UPLOADS if name in Image.OPEN]) as image:
             width, height = image.size
-            if width * height > max_pixels:
+            image.draft(None, (DRAFT_SIDE, DRAFT_SIDE))
+            if image.width * image.height > max_pixels or width * height > MOST_STORED:
                 raise DataError(f"{width} × {height} pixels are more than the {max_pixels:,} that are allowed")
+            if max(image.size) > MAX_SIDE:  # the matrix of its filter would be huge
+                raise DataError(f"{width} × {height} pixels: a side is longer than the {MAX_SIDE:,} that are allowed")
             return to_rgb(image)
     except DataError:
         raise
