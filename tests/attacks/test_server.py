@@ -24,6 +24,7 @@ import pytest
 from PIL import Image
 
 import tasso
+from tasso.cli import main
 from tasso.errors import DataError
 
 for package in ("starlette", "uvicorn"):
@@ -210,3 +211,43 @@ def test_uploads_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
             assert answered[0].recv(100).startswith(b"HTTP/1.1 503")
         with connected(address, UNFINISHED.replace(b"1000\r", b"3\r")) as third:
             assert third.recv(100).startswith(b"HTTP/1.1 415"), "there is room again: it is read, and no image"
+
+
+# -- other sites and other hosts -----------------------------------------------------------------------------------
+
+
+def status_of(address: tuple[str, int], host: str, *lines: str, path: str = "/classify") -> int:
+    body = encoded("RGB", (9, 9))
+    head = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}", *lines, "", ""]
+    with connected(address, "\r\n".join(head).encode() + body) as client:
+        return int(client.recv(100).split()[1])
+
+
+def test_a_foreign_origin_is_refused_without_fetch_metadata() -> None:
+    """Not every browser sends Sec-Fetch-Site."""
+    with in_a_thread() as address:
+        host = f"localhost:{address[1]}"
+        assert status_of(address, host) == 200
+        assert status_of(address, host, f"Origin: http://{host}", "Sec-Fetch-Site: same-origin") == 200
+        for origin in ("http://evil.example", "null", f"http://{host}.evil.example", "http://localhost:1", "http://["):
+            assert status_of(address, host, f"Origin: {origin}") == 403, origin
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_only_its_own_hosts_are_answered(host: str) -> None:
+    try:
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError:
+        pytest.skip("this machine has no such address")
+    with in_a_thread(host) as address:
+        for own in (f"[::1]:{address[1]}", "[::1]", "127.0.0.1:80", "LOCALHOST"):
+            assert status_of(address, own) == 200, own
+        for other in ("evil.example", "[::2]:80", "[::1", "", "::1", "localhost.evil.example", "a@b:c:d"):
+            assert status_of(address, other) == 400, other
+
+
+def test_no_address_is_not_all_addresses(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(run_folder), "--host", "", "--port", "0"])
+    assert ended.value.code == 2
+    assert "host: " in capsys.readouterr().err

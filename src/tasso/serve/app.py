@@ -7,12 +7,12 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -131,19 +131,17 @@ def make_app(models: Models, host: str, max_bytes: int) -> Starlette:
         Route("/run.json", lambda request: JSONResponse(metadata)),
         Route("/classify", classify, methods=["POST"]),
     ]
-    # Only for its own host names: against DNS rebinding.
-    hosts = ["*"] if host in ALL_INTERFACES else ["127.0.0.1", "localhost", host]
-    return Starlette(
-        routes=routes,
-        middleware=[Middleware(SecurityMiddleware), Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
-    )
+    hosts = None if host in ALL_INTERFACES else {"127.0.0.1", "::1", "localhost", host.lower()}
+    return Starlette(routes=routes, middleware=[Middleware(SecurityMiddleware, hosts=hosts)])
 
 
 class SecurityMiddleware:
-    """Adds the security headers to every response, and refuses POST requests from other sites."""
+    """Adds the security headers to every response, and refuses requests for other hosts and POST requests from other
+    sites."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, hosts: set[str] | None) -> None:
+        """`hosts`: those that requests may be for, against DNS rebinding; None: all."""
+        self.app, self.hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -152,11 +150,30 @@ class SecurityMiddleware:
                 message["headers"] = [*message.get("headers", []), *added]
             await send(message)
 
-        site = dict(scope.get("headers", [])).get(b"sec-fetch-site", b"none")
-        if scope["type"] == "http" and scope["method"] == "POST" and site not in (b"none", b"same-origin"):
-            await JSONResponse({"error": "request from another site"}, 403)(scope, receive, send_with_headers)
-            return
-        await self.app(scope, receive, send_with_headers)
+        headers = Headers(scope=scope)
+        if self.hosts is not None and _host_of(headers.get("host", "")) not in self.hosts:
+            refusal = JSONResponse({"error": "request for another host"}, 400)
+            await refusal(scope, receive, send_with_headers)
+        elif scope["method"] == "POST" and _is_foreign(headers):
+            refusal = JSONResponse({"error": "request from another site"}, 403)
+            await refusal(scope, receive, send_with_headers)
+        else:
+            await self.app(scope, receive, send_with_headers)
+
+
+def _host_of(address: str) -> str:
+    """`[::1]:8000` is `::1`."""
+    try:
+        return urlsplit(f"//{address}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """Does another site's page send this? Browsers say so in one way or another; programs send neither header."""
+    site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+    own = [f"{scheme}://{headers.get('host', '')}".lower() for scheme in ("http", "https")]
+    return site not in ("none", "same-origin") or (origin is not None and origin.lower() not in own)
 
 
 def _file(path: Path) -> Callable[[Request], Response]:
