@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -16,6 +19,7 @@ from tasso.errors import ConfigError, DataError, did_you_mean
 
 RESULTS, CONFIG = "results.json", "config.yaml"  # of a run folder
 MAX_YAML_VALUES = 100_000  # per file
+TOO_LARGE = f"too large: more than {MAX_YAML_VALUES:,} values once aliases are filled in"
 MERGE = "tag:yaml.org,2002:merge"
 BOOL = "tag:yaml.org,2002:bool"
 
@@ -61,10 +65,39 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def _only_regular(name: str, flags: int) -> int:
+    """As `os.open`, for regular files only: a pipe may never begin, and a device never end."""
+    file = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+    kind = os.fstat(file).st_mode
+    if stat.S_ISREG(kind):
+        return file
+    os.close(file)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    raise OSError(errno.EINVAL, "not a regular file", name)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read its bytes. An OSError if it is a pipe or a device."""
+    return open(path, "rb", opener=_only_regular)
+
+
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """The content of a regular file, or its first bytes."""
+    with open_regular(path) as file:
+        return file.read(most)
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """The text of a regular file."""
+    with open_regular(path) as file, io.TextIOWrapper(file, encoding) as text:
+        return text.read()
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping, or an error that names the file."""
     try:
-        values = parse_yaml(path.read_text(encoding="utf-8-sig"))
+        values = parse_yaml(read_text(path, "utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -78,6 +111,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 class _Loader(yaml.SafeLoader):
     """Plain values only, and no key twice: YAML would silently take the last."""
+
+    merged = 0  # pairs of mappings that `<<` has put into others
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """A few merges of merges may stand for millions of pairs."""
+        for key_node, value_node in node.value:
+            if key_node.tag == MERGE:
+                parts = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                for part in parts:
+                    if isinstance(part, yaml.MappingNode):
+                        self.flatten_mapping(part)
+                        self.merged += len(part.value)
+                        if self.merged > MAX_YAML_VALUES:
+                            raise ValueError(TOO_LARGE)
+        super().flatten_mapping(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = set()
@@ -113,7 +161,7 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"a value that does not fit its tag ({type(error).__name__}: {error})") from None
     # A few aliases may stand for millions of values (a YAML bomb).
     if _exceeds(value, MAX_YAML_VALUES):
-        raise ValueError(f"too large: more than {MAX_YAML_VALUES:,} values once aliases are filled in")
+        raise ValueError(TOO_LARGE)
     return value
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from tasso.config.fields import AUTO, check_options, coerce, option, require
 from tasso.config.task_specs import parse_tasks
 from tasso.errors import ConfigError, unknown_key
+from tasso.files import read_text
 
 Protocol = Literal["code", "paper"]
 StepRule = Literal["code", "paper", "quick"]
@@ -376,7 +377,7 @@ def read_templates(template: str) -> tuple[str, ...]:
     if not path.is_file():
         raise ConfigError(f"template: {template!r} has no {{}} for the class name and is not a file of prompts")
     try:
-        return _prompts(path.read_text(encoding="utf-8"), f"template: {path}")
+        return _prompts(read_text(path), f"template: {path}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"template: {path}: not a readable text file: {error}") from None
 

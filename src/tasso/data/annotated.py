@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import os
 import struct
 import zipfile
@@ -12,15 +13,23 @@ from typing import Any
 
 from tasso.data.task import SPLITS, ImageSet, Source, Task
 from tasso.errors import DataError
-from tasso.files import parse_json
+from tasso.files import parse_json, read_bytes
 
 # Before the content of each file in a zip: a mark, the lengths of its name and of another field, and these two.
 HEADER, MARK = struct.Struct("<4s22xHH"), b"PK\3\4"
 ENCRYPTED = 1
 UNPACK: dict[int, Callable[[bytes], bytes]] = {
     zipfile.ZIP_STORED: bytes,
-    zipfile.ZIP_DEFLATED: lambda content: zlib.decompress(content, -zlib.MAX_WBITS),
+    zipfile.ZIP_DEFLATED: lambda content: zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, MAX_FILE + 1),
+    zipfile.ZIP_BZIP2: lambda content: bz2.BZ2Decompressor().decompress(content, MAX_FILE + 1),
 }
+MAX_FILE = 2**28  # bytes of an encoded image, unpacked; a few in a zip may stand for many
+
+
+def _bounded(content: bytes) -> bytes:
+    if len(content) > MAX_FILE:
+        raise ValueError(f"it has more than {MAX_FILE // 2**20} MiB")
+    return content
 
 
 class FolderSource:
@@ -30,7 +39,7 @@ class FolderSource:
         self.root = root
 
     def read(self, key: str) -> bytes:
-        return (self.root / key).read_bytes()
+        return _bounded(read_bytes(self.root / key, MAX_FILE + 1))
 
     def missing(self, keys: Sequence[str]) -> list[str]:
         return [key for key in keys if not self._has(key)]
@@ -54,7 +63,7 @@ class ZipSource:
     """Images inside a zip, read without unpacking it.
 
     Several threads may read. Those of a ZipFile share a file position and wait for each other, so images are read from
-    their own places in the file, unless they are compressed in a rare way.
+    their own places in the file. Few bytes never become more than `MAX_FILE`, which a ZipFile would let them.
     """
 
     def __init__(self, archive: Path, opened: zipfile.ZipFile, prefix: str) -> None:
@@ -62,14 +71,16 @@ class ZipSource:
 
     def read(self, key: str) -> bytes:
         entry = self.zip.getinfo(self.prefix + key)
-        unpack = UNPACK.get(entry.compress_type)
-        if unpack is None or entry.flag_bits & ENCRYPTED or self.zip.fp is None:
-            return self.zip.read(entry)
-        file = self.zip.fp.fileno()
+        if entry.compress_type not in UNPACK:
+            raise ValueError("its zip is compressed in a rare way; make it with Deflate")
+        if entry.flag_bits & ENCRYPTED or self.zip.fp is None:
+            return self.zip.read(entry)  # an error
+        unpack, file = UNPACK[entry.compress_type], self.zip.fp.fileno()
         mark, *lengths = HEADER.unpack(os.pread(file, HEADER.size, entry.header_offset).ljust(HEADER.size))
         if mark != MARK:
             raise zipfile.BadZipFile(f"no file {entry.filename!r} where the zip's directory says")
-        content = unpack(os.pread(file, entry.compress_size, entry.header_offset + HEADER.size + sum(lengths)))
+        size = min(entry.compress_size, MAX_FILE + 1)
+        content = _bounded(unpack(os.pread(file, size, entry.header_offset + HEADER.size + sum(lengths))))
         if zlib.crc32(content) != entry.CRC:
             raise zipfile.BadZipFile(f"Bad CRC-32 for file {entry.filename!r}")
         return content
@@ -125,7 +136,7 @@ def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
     unpacked = sorted(folder.glob("*annotations.json"))
     if unpacked or (folder.is_dir() and not archive.is_file()):
         file = _only(unpacked, folder, prefix)
-        return FolderSource(folder / "images"), _text(file.read_bytes(), str(file)), str(file)
+        return FolderSource(folder / "images"), _text(read_bytes(file), str(file)), str(file)
     if archive.is_file():
         try:
             opened = zipfile.ZipFile(archive)
@@ -135,7 +146,11 @@ def _open(root: Path, name: str, prefix: str | None) -> tuple[Source, str, str]:
         entry = _only(inside, archive, prefix)
         folder_inside = "" if entry.parent == Path() else f"{entry.parent.as_posix()}/"
         where = f"{archive}:{entry.as_posix()}"
-        return ZipSource(archive, opened, f"{folder_inside}images/"), _text(opened.read(entry.as_posix()), where), where
+        try:
+            content = ZipSource(archive, opened, "").read(entry.as_posix())
+        except (ValueError, zipfile.BadZipFile, zlib.error) as error:
+            raise DataError(f"{where}: {error}") from None
+        return ZipSource(archive, opened, f"{folder_inside}images/"), _text(content, where), where
     raise DataError(
         f"data set {name!r} not found: neither the folder {folder} nor the file {archive} exists. {PREPARE} {root}"
     )

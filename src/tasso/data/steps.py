@@ -12,6 +12,7 @@ import numpy as np
 
 from tasso.data.task import ImageSet, Task
 from tasso.errors import ConfigError, did_you_mean
+from tasso.files import read_text
 
 NATURAL = "natural"  # as a class order: that of the data
 WHOLE = "all"  # classes in the only step: the task is not split
@@ -44,7 +45,7 @@ def class_order_text(text: str) -> str:
     if "\n" in text or "," in text or not path.is_file():
         return text
     try:
-        return path.read_text(encoding="utf-8-sig").strip() + "\n"
+        return read_text(path, "utf-8-sig").strip() + "\n"
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"class_order: {path}: not a readable text file: {error}") from None
 

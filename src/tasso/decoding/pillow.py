@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import (
+    AvifImagePlugin,
+    BmpImagePlugin,
+    ExifTags,
+    GifImagePlugin,
+    Image,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
 
 from tasso.errors import DataError
 
 Array = npt.NDArray[Any]
+# The formats that are read, whatever a file is called. Pillow knows more, and hands some to other programs (EPS). Its
+# reader of JPEG reads several in one file (MPO), too.
+FORMATS = tuple(
+    plugin.format
+    for plugin in (
+        JpegImagePlugin.JpegImageFile,
+        PngImagePlugin.PngImageFile,
+        WebPImagePlugin.WebPImageFile,
+        GifImagePlugin.GifImageFile,
+        BmpImagePlugin.BmpImageFile,
+        PpmImagePlugin.PpmImageFile,
+        TiffImagePlugin.TiffImageFile,
+        AvifImagePlugin.AvifImageFile,
+    )
+)
 NOT_READABLE = "not a readable image"
 
 
@@ -22,7 +49,7 @@ class CorruptImageError(DataError):
 def decode_bytes(stored: bytes, upright: bool, where: str) -> Image.Image:
     """An encoded image as RGB; turned upright, or as stored. An error begins with `where`."""
     try:
-        with _open(io.BytesIO(stored)) as image:
+        with open_image(io.BytesIO(stored)) as image:
             return rgb_image(image, upright)
     except MemoryError:
         raise DataError(f"{where}: not enough memory for this image") from None
@@ -38,17 +65,9 @@ def reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def pixels_of(file: str) -> Array:
-    """Pixels of an image file, `(H, W, 3)` uint8, turned upright."""
-    with Image.open(file) as image:
-        return to_rgb(image)
-
-
-def _open(file: io.BytesIO) -> Image.Image:
-    """Pillow tries its plugins in turn, and WebP's is one of the last: with thousands of small images that counts."""
-    start = file.read(12)
-    file.seek(0)
-    return Image.open(file, formats=("WEBP",) if start[:4] == b"RIFF" and start[8:] == b"WEBP" else None)
+def open_image(file: BinaryIO) -> Image.Image:
+    """An image of one of `FORMATS`. All that is opened is opened here."""
+    return Image.open(file, formats=FORMATS)
 
 
 # What turns an image upright, by its EXIF orientation.

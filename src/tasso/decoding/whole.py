@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from PIL import Image
-
-from tasso.decoding.pillow import NOT_READABLE, decode_bytes
+from tasso.decoding.pillow import NOT_READABLE, decode_bytes, open_image
 from tasso.errors import DataError
+from tasso.files import open_regular, read_bytes
 
 JPEG, JPEG_END, SCAN = b"\xff\xd8\xff", b"\xff\xd9", b"\xff\xda"
 # How a file of this format begins and ends.
@@ -23,7 +22,7 @@ def problem_of(file: Path, *, thorough: bool) -> DataError | None:
     try:
         if not thorough and _seems_whole(file):
             return None
-        decode_bytes(file.read_bytes(), True, str(file))
+        decode_bytes(read_bytes(file), True, str(file))
     except DataError as error:
         return error
     except OSError as error:
@@ -32,7 +31,7 @@ def problem_of(file: Path, *, thorough: bool) -> DataError | None:
 
 
 def _seems_whole(file: Path) -> bool:
-    with file.open("rb", buffering=0) as opened:
+    with open_regular(file) as opened:
         start = opened.read(16)
         if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
             return opened.seek(0, os.SEEK_END) >= int.from_bytes(start[4:8], "little") + 8
@@ -52,7 +51,7 @@ def _seems_whole(file: Path) -> bool:
 def _has_header(file: Path) -> bool:
     """Of formats without a mark at their end, the header is all that is looked at."""
     try:
-        with Image.open(file) as image:
+        with open_regular(file) as opened, open_image(opened) as image:
             return image.mode not in ("I", "F")  # not readable here
     except Exception:  # Pillow raises errors of many kinds
         return False

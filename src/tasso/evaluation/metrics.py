@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.errors import DataError
-from tasso.files import RESULTS, no_run, parse_json
+from tasso.files import RESULTS, no_run, parse_json, read_text
 
 LARGEST = 1e300  # JSON integers may exceed the range of floats
 
@@ -128,7 +128,7 @@ def metrics_of_file(path: Path) -> dict[str, Any]:
             raise DataError(no_run(path))
         path = path / RESULTS
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = parse_json(read_text(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError:

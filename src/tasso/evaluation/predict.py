@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -112,16 +113,22 @@ class Predictor:
 
     def predict(self, images: Sequence[Array], candidates: Candidates, top: int = 1) -> list[list[Prediction]]:
         """The `top` classes of each image (height × width × 3 bytes), the most probable first."""
+        return self.predict_prepared([self.prepare(image) for image in images], candidates, top)
+
+    def predict_prepared(
+        self, images: Sequence[Tensor], candidates: Candidates, top: int = 1
+    ) -> list[list[Prediction]]:
+        """As `predict`, for images from `prepare`, which are small: large ones need not be in memory at once."""
         if top < 1:
             raise ConfigError(f"top: must be at least 1, not {top}")
         size = 1 if self.inference.shared_batch else BATCH
         batches = [images[start : start + size] for start in range(0, len(images), size)]
         return [predictions for batch in batches for predictions in self._predict_batch(batch, candidates, top)]
 
-    def _predict_batch(self, images: Sequence[Array], candidates: Candidates, top: int) -> list[list[Prediction]]:
+    def _predict_batch(self, images: Sequence[Tensor], candidates: Candidates, top: int) -> list[list[Prediction]]:
         names = [name for group in candidates.groups for name in group]
         tasks = [task for task, group in zip(candidates.tasks, candidates.groups, strict=True) for _ in group]
-        pixels = torch.cat([self._preprocess(image) for image in images])
+        pixels = torch.cat(list(images))
         templates = [self.task_templates.get(task, self.templates) for task in candidates.tasks]
         embedded = self.inference.embed(pixels)
         scores = self.inference.scores(embedded, candidates.groups, templates, candidates.tasks)
@@ -139,8 +146,8 @@ class Predictor:
             for values, indices in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
-    def _preprocess(self, image: Array) -> Tensor:
-        """One image in the evaluation view, (1, 3, size, size)."""
+    def prepare(self, image: Array) -> Tensor:
+        """One image, height × width × 3 bytes, in the evaluation view, (1, 3, size, size)."""
         clip = self.inference.clip
         pixels = torch.from_numpy(image).permute(2, 0, 1)[None].to(clip.device)
         return normalise(resize_and_centre(pixels, clip.preprocess), clip.preprocess)
@@ -183,17 +190,21 @@ def predict_files(
         skip: report unreadable files in the result instead of raising a DataError.
     """
 
-    def read(file: Path) -> Array | DataError:
+    one_at_a_time = threading.Lock()
+
+    def read(file: Path) -> Tensor | DataError:
         try:
-            return read_image(file)
+            image = read_image(file)
         except DataError as error:
             return error
+        with one_at_a_time:  # what is between a large image and its view takes more memory than both
+            return predictor.prepare(image)
 
     for start in range(0, len(files), BATCH):
         batch = files[start : start + BATCH]
         decoded = list(pool.map(read, batch))
         images = [image for image in decoded if not isinstance(image, DataError)]
-        predictions = iter(predictor.predict(images, candidates, top) if images else [])
+        predictions = iter(predictor.predict_prepared(images, candidates, top) if images else [])
         for file, image in zip(batch, decoded, strict=True):
             if not isinstance(image, DataError):
                 yield FilePredictions(file, tuple(next(predictions)))

@@ -15,7 +15,7 @@ from typing import Any
 from tasso.config.labels import RENAMED
 from tasso.errors import RunError
 from tasso.experiments.plans import GROWTH, PLANS, SHARED, Plan, Setup
-from tasso.files import parse_json, write_text
+from tasso.files import parse_json, read_text, write_text
 from tasso.training.identity import portable
 
 RECORD = "plans.json"
@@ -94,7 +94,7 @@ def write_record(record: Record, file: Path) -> None:
 def read_record(file: Path) -> Record | None:
     """Read `plans.json`; None if there is no such file."""
     try:
-        content = parse_json(file.read_text(encoding="utf-8"))
+        content = parse_json(read_text(file))
     except FileNotFoundError:
         return None
     except ValueError as error:

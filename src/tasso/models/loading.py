@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tasso.config.paths import HF, HUB, LOCAL, OBJECT, SCHEMES
 from tasso.decoding.views import Preprocess
 from tasso.errors import ModelError, did_you_mean
-from tasso.files import parse_json
+from tasso.files import parse_json, read_text
 from tasso.models import hf, objects
 from tasso.models.clip import Clip, ModelSpec, check_finite
 from tasso.models.torchscript import TorchScriptError, is_torchscript, read_torchscript
@@ -157,7 +157,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         hint = f". It is a folder of transformers: {HF}{folder}" if (folder / "config.json").is_file() else ""
         raise ModelError(f"model: no such file: {file}{hint}")
     try:
-        config: dict[str, Any] = parse_json(file.read_text(encoding="utf-8"))["model_cfg"]
+        config: dict[str, Any] = parse_json(read_text(file))["model_cfg"]
         if not isinstance(config["text_cfg"], dict) or not isinstance(config["embed_dim"], int):
             raise ValueError("text_cfg must be an object and embed_dim a whole number")
     except (OSError, ValueError, KeyError, TypeError) as error:

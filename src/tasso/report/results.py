@@ -12,7 +12,7 @@ import pandas as pd
 from tasso.config import RunConfig, options_of
 from tasso.config.portable import portable_options
 from tasso.evaluation.metrics import step_accuracies
-from tasso.files import CONFIG, RESULTS, no_run, parse_json, read_yaml
+from tasso.files import CONFIG, RESULTS, no_run, parse_json, read_text, read_yaml
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
@@ -72,7 +72,7 @@ def _with_additions(frame: pd.DataFrame, column: str, additions: Mapping[str, st
 
 def _data(file: Path) -> str:
     """Classes and number of images of a run's tasks. Its splits may be drawn by other seeds."""
-    results = parse_json(file.read_text(encoding="utf-8"))
+    results = parse_json(read_text(file))
     try:
         tasks = results["data"]["tasks"]
         images = {name: sum(task.get(part, 0) for part in ("train", "val", "test")) for name, task in tasks.items()}
@@ -131,7 +131,7 @@ def read_run(folder: str | PathLike[str]) -> pd.DataFrame:
     if not file.is_file():
         raise ReportError(no_run(folder))
     try:
-        content = parse_json(file.read_text(encoding="utf-8"))
+        content = parse_json(read_text(file))
     except ValueError as error:
         raise ReportError(f"{file}: not valid JSON: {error}") from error
     if not isinstance(content, dict):

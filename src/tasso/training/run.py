@@ -178,8 +178,8 @@ class Run:
         all_images = [images] if isinstance(images, (str, Path, Image.Image, np.ndarray)) else list(images)
         predictions: list[list[Prediction]] = []
         for start in range(0, len(all_images), BATCH):  # not all are decoded at once
-            batch = [read_image(image) for image in all_images[start : start + BATCH]]
-            predictions += self.predictor.predict(batch, candidates, top)
+            batch = [self.predictor.prepare(read_image(image)) for image in all_images[start : start + BATCH]]
+            predictions += self.predictor.predict_prepared(batch, candidates, top)
         return predictions
 
     def predict_files(

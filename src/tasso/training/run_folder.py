@@ -20,7 +20,17 @@ from torch import Tensor
 from tasso.config import RunConfig, from_dict
 from tasso.data import TASK_IMAGES
 from tasso.errors import AFRESH, REDO_TASK, BusyError, ConfigError, RunError
-from tasso.files import CONFIG, RESULTS, is_temporary, locked, parse_json, read_yaml, write_atomically, write_text
+from tasso.files import (
+    CONFIG,
+    RESULTS,
+    is_temporary,
+    locked,
+    parse_json,
+    read_text,
+    read_yaml,
+    write_atomically,
+    write_text,
+)
 from tasso.methods import build_method
 from tasso.training.identity import identity, portable
 from tasso.training.results import check_results, to_json
@@ -134,7 +144,7 @@ class RunFolder:
     def read_results(self) -> dict[str, Any] | None:
         """What has been measured so far, or None."""
         try:
-            document = parse_json(self.results_file.read_text(encoding="utf-8"))
+            document = parse_json(read_text(self.results_file))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tasso.errors import AFRESH, RunError
-from tasso.files import parse_json, write_atomically
+from tasso.files import open_regular, parse_json, write_atomically
 
 HEADER_KEY = "tasso"  # of the metadata in the header
 
@@ -32,6 +32,7 @@ def read_tensors(path: Path, advice: str = AFRESH) -> tuple[dict[str, Tensor], d
     if not path.exists():
         return None
     try:
+        open_regular(path).close()
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             header = file.metadata() or {}

@@ -13,13 +13,12 @@ from PIL import Image
 
 from tasso.data.readers.labelled import SUFFIXES
 from tasso.data.task import Array
-from tasso.decoding.pillow import pixels_of, reason, to_rgb
+from tasso.decoding.pillow import open_image, reason, to_rgb
 from tasso.errors import DataError
+from tasso.files import open_regular
 
 ImageLike = str | Path | Image.Image | Array
 
-# Formats of uploaded images. Pillow reads more, but hands some of them to other programs (EPS).
-UPLOADS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 DRAFT_SIDE = 2048
 MOST_STORED = 100_000_000  # pixels of an uploaded JPEG; what is between file and pixels takes up to 8 bytes for each
 MAX_SIDE = 20_000
@@ -67,7 +66,8 @@ def read_image(image: ImageLike) -> Array:
     if isinstance(image, Image.Image):
         return to_rgb(image)
     try:
-        return pixels_of(str(image))
+        with open_regular(Path(image)) as file, open_image(file) as opened:
+            return to_rgb(opened)
     except Exception as error:  # as in decode.py
         raise DataError(f"{image}: not a readable image: {reason(error)}") from None
 
@@ -78,9 +78,8 @@ def read_upload(content: bytes, max_pixels: int) -> Array:
     A JPEG is made smaller while it is decoded if its short side remains `DRAFT_SIDE` or longer; then it may have more
     pixels.
     """
-    Image.init()  # otherwise not all formats are registered yet
     try:
-        with Image.open(io.BytesIO(content), formats=[name for name in UPLOADS if name in Image.OPEN]) as image:
+        with open_image(io.BytesIO(content)) as image:
             width, height = image.size
             image.draft(None, (DRAFT_SIDE, DRAFT_SIDE))
             if image.width * image.height > max_pixels or width * height > MOST_STORED:

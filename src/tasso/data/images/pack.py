@@ -18,7 +18,7 @@ from tasso.data.images.transforms import Sizes
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import Indices
 from tasso.errors import DataError
-from tasso.files import parse_json
+from tasso.files import parse_json, read_text
 
 VERSION = 3  # of the format; a pack of another version is made again
 INDEX = "index.json"
@@ -110,7 +110,7 @@ def open_pack(folder: Path, images: ImageSet, stamps: Sequence[str]) -> Pack | s
         DamagedPackError: names the file and says what to do.
     """
     try:
-        index = Index.from_json((folder / INDEX).read_text(encoding="utf-8"))
+        index = Index.from_json(read_text(folder / INDEX))
     except FileNotFoundError:
         return ""
     except ValueError as error:

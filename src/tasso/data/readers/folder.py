@@ -12,6 +12,7 @@ from tasso.data.annotated import FolderSource, ZipSource
 from tasso.data.readers.labelled import OTHER_SUFFIXES, SPLIT_NAMES, SUFFIXES, Entry, LabelledImages, is_image
 from tasso.data.task import ImageSet, Source
 from tasso.errors import DataError
+from tasso.files import open_regular
 
 log = logging.getLogger("tasso")
 
@@ -73,6 +74,7 @@ def list_files(path: Path) -> tuple[Source, list[str], list[tuple[str, ...]]]:
     if path.is_dir():
         return FolderSource(path), *_walk(path)
     try:
+        open_regular(path).close()
         opened = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not a readable zip file: {error}") from None

@@ -10,6 +10,7 @@ from typing import Any
 from tasso.data.annotated import FolderSource
 from tasso.data.task import Source, Split, Task
 from tasso.errors import DataError
+from tasso.files import read_text as text_of
 
 SPLIT_NAMES: dict[str, Split] = {
     "train": "train", "training": "train",
@@ -105,7 +106,7 @@ def label_text(value: Any) -> str:
 def read_text(file: Path) -> str:
     """The text of a file, without a byte order mark."""
     try:
-        return file.read_text(encoding="utf-8-sig")
+        return text_of(file, "utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"{file}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, is_image, label_text
 from tasso.data.task import Source, Split
 from tasso.errors import DataError
-from tasso.files import parse_json
+from tasso.files import open_regular, parse_json
 from tasso.progress import progress
 
 LABELS = ("cls", "txt", "json")  # in this order
@@ -43,7 +43,7 @@ class ShardSource(Source):
 
     def read(self, key: str) -> bytes:
         member = self.members[key]
-        with member.shard.open("rb") as file:  # opened per read: threads must not share a file position
+        with open_regular(member.shard) as file:  # opened per read: threads must not share a file position
             file.seek(member.offset)
             return file.read(member.size)
 
@@ -118,7 +118,7 @@ def _samples(shard: Path) -> list[tuple[tarfile.TarInfo, str]]:
     """Image and label of each sample, in the order of the shard."""
     samples: dict[str, dict[str, tarfile.TarInfo]] = {}
     try:
-        with tarfile.open(shard, "r:") as opened:
+        with open_regular(shard) as file, tarfile.open(fileobj=file, mode="r:") as opened:
             for member in opened:
                 if not member.isfile():
                     continue

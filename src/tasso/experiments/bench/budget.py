@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasso.errors import ConfigError
-from tasso.files import parse_json
+from tasso.files import parse_json, read_text
 
 SHIPPED = Path(__file__).with_name("budget.json")
 
@@ -52,7 +52,7 @@ class Rule:
 
 def read_budget(path: Path = SHIPPED) -> list[Rule]:
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = parse_json(read_text(path))
         return [Rule(**rule) for rule in document["rules"]]
     except FileNotFoundError:
         raise ConfigError(f"budget: no such file: {path}") from None

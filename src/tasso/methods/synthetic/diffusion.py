@@ -16,7 +16,7 @@ import torch
 
 from tasso.data.annotated import FolderSource
 from tasso.errors import ConfigError, DataError, ModelError, install
-from tasso.files import is_temporary, locked, parse_json, write_atomically, write_text
+from tasso.files import is_temporary, locked, parse_json, read_bytes, write_atomically, write_text
 from tasso.methods.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.methods.synthetic.listing import Row, read_listing
 
@@ -107,7 +107,7 @@ class DiffusionGenerator:
                 raise DataError(f"{folder}: holds no generator.json, but is not empty ({strangers[0]}). {advice}")
             return []
         try:
-            found = parse_json(about.read_bytes())
+            found = parse_json(read_bytes(about))
         except ValueError as error:
             raise DataError(f"{about}: not valid JSON: {error}. {advice}") from None
         for key, value in self._settings.items():

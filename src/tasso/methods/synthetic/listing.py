@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from tasso.errors import DataError
-from tasso.files import json_lines
+from tasso.files import json_lines, read_bytes
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def read_listing(path: Path, column: str) -> list[Row]:
     An error names the file and the line. Whether the images exist is for `require_files` to say.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_bytes(path).decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
     except UnicodeDecodeError as error:

@@ -18,7 +18,7 @@ from torch import Tensor
 from tasso.data.annotated import FolderSource
 from tasso.data.task import Source
 from tasso.errors import ConfigError, DataError
-from tasso.files import parse_json
+from tasso.files import parse_json, read_bytes
 from tasso.methods.synthetic.generator import OnProgress, Pairs, Request, collect, silent
 from tasso.methods.synthetic.listing import find_listing, read_listing, require_files
 
@@ -221,7 +221,7 @@ def _read_part(file: Path) -> Part:
 
 def _read_texts(file: Path, count: int, images: Path) -> list[tuple[str, ...]]:
     try:
-        entries: Any = parse_json(file.read_bytes())
+        entries: Any = parse_json(read_bytes(file))
     except FileNotFoundError:
         raise DataError(f"{file}: missing; it holds the texts of the images in {images.name}") from None
     except ValueError as error:
