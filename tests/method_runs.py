@@ -24,9 +24,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "moe-adapters": {"experts": 4, "hidden": 8},
 }
 
-BEYOND_THE_PAPER = {"tasso-both"}  # not in its tables
+BEYOND_THE_PAPER = {"tasso-both", "frozen"}  # not in its tables
 
-PARTABLE = sorted(name for name in METHODS if not build_method({"name": name}).whole_batch)
+LEARNING = sorted(name for name, cls in METHODS.items() if cls.learns)
+PARTABLE = sorted(name for name in LEARNING if not build_method({"name": name}).whole_batch)
 
 # MoE-Adapters draws random numbers for every sample, so its parts differ from the whole.
 REPEATABLE = [name for name in PARTABLE if name != "moe-adapters"]

@@ -17,7 +17,7 @@ from tasso.methods import METHODS
 
 SOURCE = Path(__file__).parent.parent / "src" / "tasso"
 SHARED = ["version", "errors", "files", "progress", "distributed", "config", "decoding", "kernels"]
-ROOMS = ["data", "models", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
+ROOMS = ["data", "models", "heads", "methods", "evaluation", "training", "experiments", "report", "serve", "cli"]
 LINE = [*SHARED, *ROOMS]
 
 

@@ -53,17 +53,22 @@ class Distributed:
         gathered: Tensor = _Gather.apply(features, self)
         return gathered
 
-    def all_reduce_mean(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors in place by their mean over all ranks, with one all-reduce per dtype."""
+    def all_reduce_sum(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors in place by their sum over all ranks, with one all-reduce per dtype."""
         if self.world_size == 1:
             return
-        for dtype in {tensor.dtype for tensor in tensors}:
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # in the same order on all ranks
             some = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.reshape(-1) for tensor in some])
             dist.all_reduce(flat)
-            flat /= self.world_size
-            for tensor, mean in zip(some, torch.split(flat, [t.numel() for t in some]), strict=True):
-                tensor.copy_(mean.view_as(tensor))
+            for tensor, total in zip(some, torch.split(flat, [t.numel() for t in some]), strict=True):
+                tensor.copy_(total.view_as(tensor))
+
+    def all_reduce_mean(self, tensors: Sequence[Tensor]) -> None:
+        """As `all_reduce_sum`, the mean."""
+        self.all_reduce_sum(tensors)
+        if self.world_size > 1:
+            torch._foreach_div_(list(tensors), self.world_size)
 
     def broadcast(self, tensor: Tensor, src: int) -> Tensor:
         """Fill `tensor` in place with the values of rank `src`. It has the same shape on all ranks."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from method_runs import options_for
+from method_runs import LEARNING, options_for
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError
@@ -33,7 +33,6 @@ from tasso.experiments.bench.budget import SHIPPED, Rule, compare, read_budget
 from tasso.experiments.bench.random_tasks import random_learner
 from tasso.experiments.bench.step import Work, count_work
 from tasso.experiments.bench.timing import time_calls
-from tasso.methods import METHODS
 from tasso.models.fp8 import FP8
 from tasso.training.learner import Learner
 
@@ -42,7 +41,7 @@ FAST: dict[str, Any] = {"rounds": 2, "calls": 1}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", LEARNING)
 def test_a_step_of_every_method(tiny_model: str, name: str) -> None:
     options = {**SMALL, "model": tiny_model, "method": options_for(name)}
     result = bench_step(options, classes=5, **FAST)

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tasso
 from conftest import draw
-from method_runs import PARTABLE, REPEATABLE, copied, learn_first_task, learner_for, options_for, same
+from method_runs import LEARNING, PARTABLE, REPEATABLE, copied, learn_first_task, learner_for, options_for, same
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError, DataError, RunError, TassoError
@@ -34,7 +34,7 @@ from tasso.training.resolve import resolve
 from tasso.training.run_folder import read_tensors, write_tensors
 
 
-@pytest.fixture(params=sorted(METHODS))
+@pytest.fixture(params=LEARNING)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -303,7 +303,7 @@ def test_accumulation_equals_one_pass(quick: dict[str, Any], options: dict[str, 
             torch.testing.assert_close(term, other[key], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - set(PARTABLE)))
+@pytest.mark.parametrize("name", sorted(set(LEARNING) - set(PARTABLE)))
 def test_batches_that_must_stay_whole_are_not_split(quick: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigError, match=f"accumulate: must be 1 with {name}"):
         learn(from_dict({**quick, "method": options_for(name), "accumulate": 2}))

@@ -291,7 +291,7 @@ def test_a_plugin_cannot_replace_a_method_by_registering_its_name(site: Path) ->
 
 def test_words_that_are_no_reference_are_unknown_names() -> None:
     for name in ("magic", "os.path", None, 3):
-        with pytest.raises(ConfigError, match=r"no method .*There are: finetune, gift"):
+        with pytest.raises(ConfigError, match=r"no method .*There are: finetune, frozen"):
             find_method(name)
     for name in ("a b:C", ":Class", "../x:Y"):
         with pytest.raises(ConfigError, match=r"expected package\.module:Class"):

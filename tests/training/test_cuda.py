@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from method_runs import learn_first_task, learner_for, options_for, same
+from method_runs import LEARNING, learn_first_task, learner_for, options_for, same
 from tasso.config import from_dict
 from tasso.data.images import OneSizePixels
 from tasso.decoding.views import crop_draws
@@ -47,7 +47,7 @@ SAVINGS: list[dict[str, Any]] = [
     {"tune": "lora", "checkpoint_activations": True},
 ]
 SAVED = [(options_for(name), more) for name in ("tasso", "tasso-both") for more in SAVINGS]
-EACH = [options_for(name) for name in sorted(METHODS)]
+EACH = [options_for(name) for name in LEARNING]
 
 
 def losses(training: Training, steps: int = 12) -> list[dict[str, float]]:
@@ -76,7 +76,7 @@ def test_recorded_steps_are_the_same_steps(
     assert curves[0] == curves[1]
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", LEARNING)
 def test_a_run_is_finished(on_gpu: dict[str, Any], name: str) -> None:
     for more in ({}, {"cache_gib": 0.0, "workers": 2}):  # images in memory; images read ahead by threads
         out = f"{on_gpu['out']}-{len(more)}"

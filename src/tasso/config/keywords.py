@@ -45,6 +45,7 @@ class RunOptions(TypedDict, total=False):
     model: str | ModelObject
     pretrained: str | None
     template: str | None
+    head: Literal["texts", "lda", "nearest-mean"] | None
     method: str | Mapping[str, Any]
     protocol: Protocol
     steps: int | None

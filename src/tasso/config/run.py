@@ -22,6 +22,7 @@ Protocol = Literal["code", "paper"]
 StepRule = Literal["code", "paper", "quick"]
 EvaluatedSplit = Literal["val", "test"]  # images that accuracies are measured on
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
+HeadName = Literal["texts", "lda", "nearest-mean"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
 METHOD = "method."  # before the name of a hyper-parameter, where options of the run stand beside it
@@ -29,6 +30,8 @@ METHOD_GROUP = "tasso.methods"  # entry points of methods in other packages
 DEFAULT_METHOD = "tasso"  # the paper's
 OWN_TASKS_METHOD = "tasso-both"  # more accurate on every sequence that was measured: results/README.md
 TASK_TEMPLATES = "task"  # as `--template`: those that the tasks bring
+TEXTS: HeadName = "texts"  # no head: class texts alone
+OWN_TASKS_HEAD: HeadName = "lda"  # more accurate wherever it was measured: results/README.md
 OWN = "own"  # benchmark of runs on a user's own tasks, unless they call it otherwise
 
 # Where the paper's text and its authors' code differ, each side has its name. These are the differences that
@@ -169,6 +172,12 @@ class RunConfig:
         commands=f"{RUNS} {EVAL}",
     )
 
+    head: HeadName | None = option(
+        "what learned classes are told apart by: texts, their texts alone; lda, also the mean and covariance of their "
+        "images' features; nearest-mean, the mean alone",
+        None, unset="the method's; lda for own tasks, texts for benchmarks", scope="model",
+        commands="run sweep paper",
+    )
     method: dict[str, Any] = option("method and its hyper-parameters", {"name": DEFAULT_METHOD}, commands="run")
     protocol: Protocol = option(
         "where the authors' code and the paper's text differ, follow this one", "code", commands=f"{RUNS} {EVAL} pack"

@@ -2,6 +2,7 @@
 
 from tasso.methods import (  # noqa: F401  (each registers itself)
     finetune,
+    frozen,
     gift,
     icarl,
     lwf,

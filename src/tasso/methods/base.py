@@ -178,6 +178,7 @@ class Method:
         run_defaults: values of the run's own options where the user leaves them open; `defaults.py` has others for
             small models.
         protocols: hyper-parameters that are None until a protocol is chosen.
+        learns: whether it trains anything.
         plain_model: whether the result is a CLIP model that open_clip can load.
         cuda_graphs: whether `loss` may be captured as a CUDA graph. Python inside a captured step runs once: later
             steps repeat its GPU kernels on new batches. So `loss` must not depend on Python values that change from
@@ -194,6 +195,7 @@ class Method:
     group_names: ClassVar[tuple[str, ...]] = ("encoder",)
     run_defaults: ClassVar[Mapping[str, Any]] = {"lr": 1e-5, "weight_decay": 5e-4}
     protocols: ClassVar[Mapping[str, Mapping[str, Any]]] = {"code": {}, "paper": {}}
+    learns: ClassVar[bool] = True
     plain_model: ClassVar[bool] = True
     cuda_graphs: ClassVar[bool] = False
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ LARGEST_BATCH = 1024
 CPU_BATCH = 64
 
 Templates = Sequence[str] | Sequence[Sequence[str]]
+Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,22 @@ class Embedded:
     Attributes:
         features: unit embeddings, (N, D).
         routes: for models with several paths (experts), the path that each image took, (N,); None if there is one.
+        tokens: what a head sees beside the embedding, (N, P); None if nothing does.
     """
 
     features: Tensor
     routes: Tensor | None = None
+    tokens: Tensor | None = None
 
     @staticmethod
     def cat(parts: Sequence[Embedded]) -> Embedded:
         """Concatenate batches."""
-        routes = [part.routes for part in parts if part.routes is not None]
-        return Embedded(torch.cat([part.features for part in parts]), torch.cat(routes) if routes else None)
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return Embedded(*(None if each[0] is None else torch.cat(each) for each in fields))  # type: ignore[arg-type]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Embedded:
+        """Another one, each tensor of which is changed."""
+        return Embedded(*(None if each is None else change(each) for each in vars(self).values()))  # type: ignore[arg-type]
 
 
 def templates_per_group(groups: Sequence[Sequence[str]], templates: Templates) -> list[tuple[str, ...]]:
@@ -72,30 +80,35 @@ class Inference:
         with torch.no_grad():
             return Embedded(self.clip.encode_images(pixels))
 
-    def embed_all(
-        self,
-        pixels: Pixels,
-        batch_size: int | None = None,
-        on_progress: Callable[[int], Any] = lambda count: None,
-    ) -> Embedded:
-        """Embed all images of a set in the evaluation view. Ranks take batches in turn; every rank gets all."""
+    def batches(self, pixels: Pixels, batch_size: int | None = None) -> Iterator[tuple[Indices, Embedded | None]]:
+        """Embed a set in the evaluation view, batch by batch: the images of each, and what they are embedded as.
+
+        Ranks take batches in turn; of those of another rank there is None.
+        """
         distributed = self.clip.distributed
         share = math.ceil(len(pixels) / distributed.world_size)  # else one rank might embed a small set alone
         batch_size = batch_size or max(1, min(usual_batch(self.clip), share))
         self.clip.model.eval()  # once: of nano it takes a tenth of the time of a batch on a GPU
         if self.shared_batch:  # whole ones, whatever fits into a forward pass
             batch_size = max(1, batch_size // self.shared_batch) * self.shared_batch
-        parts = []
         for number, start in enumerate(range(0, len(pixels), batch_size)):
             indices = np.arange(start, min(start + batch_size, len(pixels)))
             is_own = number % distributed.world_size == distributed.rank
-            parts.append(self.embed(pixels.eval_view(indices)) if is_own else self.empty(len(indices)))
+            yield indices, self.embed(pixels.eval_view(indices)) if is_own else None
+
+    def embed_all(
+        self,
+        pixels: Pixels,
+        batch_size: int | None = None,
+        on_progress: Callable[[int], Any] = lambda count: None,
+    ) -> Embedded:
+        """Embed all images of a set in the evaluation view; every rank gets all."""
+        distributed, parts = self.clip.distributed, []
+        for indices, part in self.batches(pixels, batch_size):
+            parts.append(self.empty(len(indices)) if part is None else part)
             on_progress(len(indices))
         for number, part in enumerate(parts):
-            src = number % distributed.world_size
-            distributed.broadcast(part.features, src)
-            if part.routes is not None:
-                distributed.broadcast(part.routes, src)
+            part.map(lambda tensor, src=number % distributed.world_size: distributed.broadcast(tensor, src))  # type: ignore[misc]
         return Embedded.cat(parts)
 
     def empty(self, count: int) -> Embedded:

@@ -12,10 +12,13 @@ from tasso.methods import Method, build_method
 from tasso.models.clip import Clip, check_finite
 from tasso.models.inference import Inference
 from tasso.training.run_folder import RunFolder
+from tasso.training.task_head import TaskHead
 
 WEIGHTS = "the weights"  # in messages
 PRETRAINED = "0"  # as `after`: the model before the first task
-METHOD_PREFIX = "method/"  # of the tensors of a method's state in a checkpoint; all others are the model's
+METHOD_PREFIX = "method/"  # of the tensors of a method's state in a checkpoint
+HEAD_PREFIX = "head/"  # of those of the head's; all others are the model's
+FROZEN = "frozen"  # as `after`: the model before the first task, with a head that has seen all tasks
 
 
 def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str | None, Inference]:
@@ -25,8 +28,12 @@ def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> 
     compares images with classes.
     """
     results, config = folder.read_results(), folder.read_config()
-    if after == PRETRAINED and PRETRAINED not in (results or {"tasks": ()})["tasks"]:
+    tasks = (results or {"tasks": ()})["tasks"]
+    if after == PRETRAINED and PRETRAINED not in tasks:
         return None, Inference(clip)
+    head = TaskHead.of_run(config, clip)
+    if after == FROZEN and FROZEN not in tasks and results:
+        return None, _load_frozen(head, folder, results, clip)
     learned = results["tasks"][: len(results["per_task"])] if results else []
     if not results or not learned:
         raise RunError(f"{folder.path}: no task has been learned in this run")
@@ -39,8 +46,21 @@ def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> 
     if unnamed := [name for name in results["tasks"] if name not in names]:
         raise RunError(f"{folder.results_file}: class_names: nothing about task {unnamed[0]!r}")
     method.attach(clip)
-    restore_checkpoint(clip, method, folder, index, learned[index])
-    return str(learned[index]), method.inference({name: names[name] for name in results["tasks"]})
+    if head:
+        head.prepare({name: names[name] for name in learned[: index + 1]})
+    restore_checkpoint(clip, method, folder, index, learned[index], head)
+    inference = method.inference({name: names[name] for name in results["tasks"]})
+    return str(learned[index]), head.inference(inference) if head else inference
+
+
+def _load_frozen(head: TaskHead | None, folder: RunFolder, results: Mapping[str, Any], clip: Clip) -> Inference:
+    """The pretrained model with the head that the run made before it began to train."""
+    loaded = folder.read_frozen_head()
+    if head is None or loaded is None:
+        raise RunError(f"{folder.path}: this run has no frozen model with a head; runs on own tasks make one")
+    head.prepare({name: results["class_names"][name] for name in results["tasks"]})
+    load_head(head, loaded[0], str(folder.frozen_head_file))
+    return head.inference(Inference(clip))
 
 
 def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
@@ -53,16 +73,25 @@ def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
 
 
 def save_checkpoint(
-    clip: Clip, method: Method, folder: RunFolder, index: int, name: str, metadata: Mapping[str, Any]
+    clip: Clip,
+    method: Method,
+    folder: RunFolder,
+    index: int,
+    name: str,
+    metadata: Mapping[str, Any],
+    head: TaskHead | None = None,
 ) -> None:
-    """Save model and method as they are after task `index`. Raises a ModelError if they contain inf or NaN."""
-    tensors = clip.state(method.towers) | method_tensors(method)
+    """Save model, method and head as they are after task `index`. Raises a ModelError if they contain inf or NaN."""
+    tensors = clip.state(method.towers) | method_tensors(method) | head_tensors(head)
     check_finite(tensors, WEIGHTS)
     folder.write_checkpoint(index, name, tensors, {**metadata, "task": name, "method": method.name})
 
 
-def restore_checkpoint(clip: Clip, method: Method, folder: RunFolder, index: int, name: str) -> dict[str, Any]:
-    """Load model and method as task `index` left them; returns the metadata saved with them."""
+def restore_checkpoint(
+    clip: Clip, method: Method, folder: RunFolder, index: int, name: str, head: TaskHead | None = None
+) -> dict[str, Any]:
+    """Load model, method and head, which knows its classes, as task `index` left them; returns the metadata saved with
+    them."""
     file = folder.checkpoint_file(index, name)
     loaded = folder.read_checkpoint(index, name)
     if loaded is None:
@@ -74,11 +103,32 @@ def restore_checkpoint(clip: Clip, method: Method, folder: RunFolder, index: int
                 f"{file}: this is the model of {key} {found!r}, not of {expected!r}; was it copied from elsewhere?"
             )
     del metadata["method"]
-    clip.load_state({key: t for key, t in tensors.items() if not key.startswith(METHOD_PREFIX)}, str(file))
+    model = {key: t for key, t in tensors.items() if not key.startswith((METHOD_PREFIX, HEAD_PREFIX))}
+    clip.load_state(model, str(file))
     if missing := [key for key in clip.state(method.towers) if key not in tensors]:
         raise RunError(f"{file}: incomplete, {missing[0]!r} is missing; {AFRESH}")
     load_method(method, index + 1, part(tensors, METHOD_PREFIX), str(file))
+    if head:
+        load_head(head, tensors, str(file))
     return metadata
+
+
+# -- the state of a head -------------------------------------------------------------------------------------------
+
+
+def head_tensors(head: TaskHead | None) -> dict[str, Tensor]:
+    """The tensors of a head's state, as they are called in files."""
+    return {f"{HEAD_PREFIX}{name}": tensor for name, tensor in head.tensors().items()} if head else {}
+
+
+def load_head(head: TaskHead, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Load the state of a head, which knows its classes; errors name the file and the tensor."""
+    found = {name: tensor for name, tensor in tensors.items() if name.startswith(HEAD_PREFIX)}
+    check_tensors(found, head_tensors(head), where, f"its head is not that of --head {head.name}; {AFRESH}")
+    check_finite(found, where)
+    if bool((found[f"{HEAD_PREFIX}counts"] < 0).any()):
+        raise RunError(f"{where}: '{HEAD_PREFIX}counts' has negative numbers; {AFRESH}")
+    head.load(part(found, HEAD_PREFIX))
 
 
 # -- the state of a method -----------------------------------------------------------------------------------------

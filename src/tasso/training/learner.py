@@ -16,6 +16,7 @@ import torch
 from tasso.config import AUTO, RunConfig, read_templates, unwrap
 from tasso.data import Task, TaskSequence, load_sequence
 from tasso.data.damaged import advice_on_unreadable
+from tasso.data.images import Pixels
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible, init_distributed
 from tasso.errors import ConfigError, DataError
 from tasso.evaluation.accuracy import AccuracyRows, accuracy_rows
@@ -24,11 +25,19 @@ from tasso.methods import Method, RunInfo, TaskInfo
 from tasso.methods.defaults import rate_in_words
 from tasso.models.class_overlap import warn_of_similar_classes
 from tasso.models.clip import Clip
+from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
 from tasso.models.towers import is_plain_vit, prepare
 from tasso.progress import progress
-from tasso.training.checkpoints import restore_checkpoint, save_checkpoint
-from tasso.training.engine import Training, choose_device, choose_precision, keep_freed_memory, planned_steps
+from tasso.training.checkpoints import head_tensors, restore_checkpoint, save_checkpoint
+from tasso.training.engine import (
+    Training,
+    choose_device,
+    choose_precision,
+    keep_freed_memory,
+    peak_memory,
+    planned_steps,
+)
 from tasso.training.identity import identity, portable
 from tasso.training.loop import TaskLoop
 from tasso.training.memory import tell_memory
@@ -37,6 +46,7 @@ from tasso.training.results import add_row, add_zero_shot, check_complete, earli
 from tasso.training.run_data import ADVICE, EXTEND_ADVICE, RunData, check_data, check_weights
 from tasso.training.run_folder import RunFolder, same_paths
 from tasso.training.stopping import stop_signals
+from tasso.training.task_head import Before, TaskHead
 from tasso.training.trackers import Tracking, check_installed, open_tracking
 
 log = logging.getLogger("tasso")
@@ -55,7 +65,7 @@ def learn(config: RunConfig) -> dict[str, Any]:
     resolved, method = resolve(config)
 
     def begin(learner: Learner) -> None:
-        if config.lr == AUTO:
+        if config.lr == AUTO and method.learns:
             log.info("%s", rate_in_words(resolved, method))
         if config.steps is None and config.step_rule is None and resolved.step_rule == "quick":
             log.info("few steps, since this is a CPU; --steps N takes more or fewer, --step-rule code as many as a GPU")
@@ -200,6 +210,8 @@ class Learner:
             prepare(self.clip.model, method.towers, self.clip.precision)
         method.attach(self.clip)
         method.begin_run(self._run_info())
+        self.head = TaskHead.of_run(config, self.clip)
+        self.before: Before | None = None  # what the head has seen of the current task before that is learned
 
     def _pays_to_compile(self) -> bool:
         # With kernels, a step is as fast (ViT-B/16), and there is nothing to wait for. They do nothing for a method's
@@ -249,6 +261,9 @@ class Learner:
             add_zero_shot(results, rows)
             self._write(results)
             self.tracking.row(self.sequence.names, rows.settings(), 0)
+        if self.head and self.method.learns and self.config.tasks and "frozen" not in results:
+            results["frozen"] = self._learn_frozen(self.head).settings()
+            self._write(results)
         for index in range(len(results["mtil"]["matrix"]), len(tasks)):
             if self._parent_checkpoint_missing(results, index):
                 add_row(results, *earlier_row(results, index, self.sequence.names))
@@ -313,7 +328,9 @@ class Learner:
         """Train on task `index`, starting from the model before it, and save a checkpoint; returns its metadata."""
         task = self.sequence.tasks[index].name
         if self.folder.has_checkpoint(index, task):  # stopped between saving and evaluating
-            return restore_checkpoint(self.clip, self.method, self.folder, index, task)
+            return self._restore(index)
+        if not self.method.learns:
+            return self._learn_head_only(index)
         started = time.perf_counter()
         training = self.begin(index)
         if not self.told_memory:
@@ -329,9 +346,11 @@ class Learner:
             finally:
                 training.close()
             self.method.end_task()
+            if self.head:
+                self._end_task_of_head(self.head, index)
             metadata = {"task": task, "preparing_seconds": preparing_seconds, **loop.measurements()}
             with loop.refuse_nonfinite():
-                save_checkpoint(self.clip, self.method, self.folder, index, task, metadata)
+                save_checkpoint(self.clip, self.method, self.folder, index, task, metadata, self.head)
             self.distributed.barrier()  # the next task begins by reading the checkpoint
             self.method.release_images()
             self.folder.log("learned", **metadata)
@@ -340,14 +359,36 @@ class Learner:
             raise loop.stopped(f"after the last step of {task}")
         return metadata
 
+    def _learn_head_only(self, index: int) -> dict[str, Any]:
+        """As `_learn_task`, where nothing is trained."""
+        task, started = self.sequence.tasks[index], time.perf_counter()
+        if index:
+            self._restore(index - 1)
+        self.data.cache.begin_phase()
+        if self.head:
+            train = self.data.pixels(task.train, f"{task.name} train")
+            self.head.head.add(self._look(self.head, self._inference(), index, train).collected.moments)
+        seconds = round(time.perf_counter() - started, 3)
+        metadata = {
+            "task": task.name, "index": index, "steps": 0, "seconds": seconds,
+            "images_per_second": round(len(task.train) / max(seconds, 1e-3), 1), **peak_memory(self.device),
+            "trainable_parameters": 0,
+        }  # fmt: skip
+        save_checkpoint(self.clip, self.method, self.folder, index, task.name, metadata, self.head)
+        self.distributed.barrier()
+        self.folder.log("learned", **metadata)
+        return metadata
+
     def begin(self, index: int) -> Training:
         """Prepare task `index` up to its first step, starting from the checkpoint of the task before."""
         task = self.sequence.tasks[index]
         if index:
-            restore_checkpoint(self.clip, self.method, self.folder, index - 1, self.sequence.tasks[index - 1].name)
+            self._restore(index - 1)
         torch.manual_seed(self.config.seed * 1000 + index)
         self.data.cache.begin_phase()
         steps, train = self._steps(task), self.data.pixels(task.train, f"{task.name} train")
+        if self.head:
+            self.before = self._look(self.head, self._inference(), index, train)
         info = TaskInfo(
             index, task.name, task.class_names, task.train_prompts(self.templates), self.config.seed, steps,
             train, self.data.pixels, self.sequence.tasks[: index + 1],
@@ -363,6 +404,13 @@ class Learner:
         self.distributed.check_equal(trained, f"task {task.name!r}")
         return training
 
+    def _restore(self, index: int) -> dict[str, Any]:
+        """Load model, method and head as task `index` left them; returns the metadata saved with them."""
+        tasks = self.sequence.tasks[: index + 1]
+        if self.head:
+            self.head.prepare({task.name: task.class_names for task in tasks})
+        return restore_checkpoint(self.clip, self.method, self.folder, index, tasks[-1].name, self.head)
+
     def task_loop(self, training: Training, index: int) -> TaskLoop:
         """The training loop of task `index`."""
         task = self.sequence.tasks[index].name
@@ -377,23 +425,70 @@ class Learner:
     def _steps(self, task: Task) -> int:
         """Optimiser steps of a task."""
         config = self.config
+        if not self.method.learns:
+            return 0
         return config.steps or planned_steps(unwrap(config.step_rule), len(task.train), config.batch_size)
 
     def _steps_before(self, index: int) -> int:
         """Optimiser steps of all tasks before this one."""
         return sum(self._steps(task) for task in self.sequence.tasks[:index])
 
+    # -- the head -------------------------------------------------------------------------------------------
+
+    def _inference(self) -> Inference:
+        """How the method compares images with texts, with the model as it is now."""
+        return self.method.inference({task.name: task.class_names for task in self.sequence.tasks})
+
+    def _reference(self, head: TaskHead) -> Pixels | None:
+        """Images that are no task's, by which the head follows the model; None if there are none, or it need not."""
+        reference = self.sequence.reference
+        if reference is None or not (head.head.moves and self.method.learns):
+            return None
+        return self.data.cached(reference, "reference")
+
+    def _look(self, head: TaskHead, base: Inference, index: int, train: Pixels) -> Before:
+        """Show the head a task's images before the task is learned."""
+        return head.before(base, self.sequence.tasks[: index + 1], train, self._reference(head), self.templates)
+
+    def _end_task_of_head(self, head: TaskHead, index: int) -> None:
+        """Show the head a task's images after the task has been learned."""
+        task = self.sequence.tasks[index]
+        train = self.data.pixels(task.train, f"{task.name} train")
+        head.after(self._inference(), task, train, unwrap(self.before), self._reference(head))
+        self.before = None
+
+    def _learn_frozen(self, head: TaskHead) -> AccuracyRows:
+        """What the pretrained model reaches with a head, in seconds: evaluated, and kept as a model of the run."""
+        base = Inference(self.clip)
+        for index, task in enumerate(self.sequence.tasks):
+            before = self._look(head, base, index, self.data.pixels(task.train, f"{task.name} train"))
+            head.head.add(before.collected.moments)
+        rows = self._evaluate("frozen, with a head", [len(self.sequence.tasks)], inference=head.inference(base))
+        self.folder.write_frozen_head(head_tensors(head))
+        head.clear()
+        return rows
+
     # -- evaluation -----------------------------------------------------------------------------------------
 
-    def _evaluate(self, when: str, learned: Sequence[int], *, with_alignment: bool = False) -> AccuracyRows:
-        """Evaluate the current model on all tasks; `when` is for messages, `learned` as for `accuracy_rows`."""
+    def _evaluate(
+        self, when: str, learned: Sequence[int], *, inference: Inference | None = None, with_alignment: bool = False
+    ) -> AccuracyRows:
+        """Evaluate a model, the current one by default, on all tasks.
+
+        Args:
+            when: for messages.
+            learned: as for `accuracy_rows`.
+        """
+        if inference is None:
+            base = self._inference()
+            inference = self.head.inference(base) if self.head else base
         tasks = self.sequence.tasks
         self.data.cache.begin_phase()
         # One by one: while the first are evaluated, others may still be read.
         pixels = (self.data.cached(task.evaluated, f"{task.name} {task.split}") for task in tasks)
         with progress(f"evaluating {when}", sum(len(task.evaluated) for task in tasks)) as advance:
             rows = accuracy_rows(
-                self.method.inference({task.name: task.class_names for task in tasks}),
+                inference,
                 tasks,
                 pixels,
                 self.templates,

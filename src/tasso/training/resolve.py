@@ -6,7 +6,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tasso.config import TASK_TEMPLATES, RunConfig, absolute_paths, read_templates, require, unwrap
+from tasso.config import (
+    OWN_TASKS_HEAD,
+    TASK_TEMPLATES,
+    TEXTS,
+    RunConfig,
+    absolute_paths,
+    read_templates,
+    require,
+    unwrap,
+)
 from tasso.data import BENCHMARKS, TASK_IMAGES, with_benchmark_options
 from tasso.errors import ConfigError
 from tasso.methods import Method
@@ -38,6 +47,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     check_optimizer(config.optimizer, device)
     if config.tasks and config.step_rule is None and device.type == "cpu":
         resolved = dataclasses.replace(resolved, step_rule="quick")
+    if resolved.head is None:
+        resolved = dataclasses.replace(resolved, head=OWN_TASKS_HEAD if config.tasks else TEXTS)
     resolved = dataclasses.replace(resolved, **absolute_paths(resolved, names=(*BENCHMARKS, TASK_IMAGES)))
     return dataclasses.replace(
         resolved,
@@ -79,6 +90,8 @@ def default_label(method: Method, config: RunConfig) -> str:
         for key, value in method.hyper_parameters().items()
         if key in config.method and value != defaults[key] and not (isinstance(value, str) and "/" in value)  # no paths
     ]
+    if config.head not in (None, method.run_defaults.get("head")):
+        changed.append(f"head {config.head}")
     if config.tune != "full":
         changed.append(f"tune {config.tune}")
     changed += [f"{key} {value:g}" for key, value in config.lora_settings.items()]

@@ -52,6 +52,7 @@ class RunFolder:
         self.state_file = path / "state.safetensors"
         self.log_file = path / "log.jsonl"
         self.checkpoints = path / "checkpoints"
+        self.frozen_head_file = self.checkpoints / "frozen.safetensors"
         self.method_files = path / "files"
         self.tracking_files = path / "tracking"
 
@@ -186,6 +187,16 @@ class RunFolder:
     def read_checkpoint(self, index: int, task: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Tensors and metadata of a checkpoint, or None if it does not exist."""
         return read_tensors(self.checkpoint_file(index, task))
+
+    def write_frozen_head(self, state: Mapping[str, Tensor]) -> None:
+        """Write the head of the model before the first task, which has seen all tasks."""
+        if self.writes:
+            with saving(self.frozen_head_file):
+                write_tensors(self.frozen_head_file, state, {})
+
+    def read_frozen_head(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """That head, or None if there is none."""
+        return read_tensors(self.frozen_head_file)
 
     def write_state(self, state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
         """Write the resume state; there is one at a time."""
