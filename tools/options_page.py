@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from tasso.config.run import EvaluatedSplit, OptimizerName, Protocol, StepRule, Tracker
+from tasso.config.run import EvaluatedSplit, HeadName, OptimizerName, Protocol, StepRule, Tracker
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,15 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import tasso
-from axis_clip import AxisClip
 from method_runs import copied, learn_first_task, learner_for
 from slow_losses import slow_d
 from tasso.config import from_dict
 from tasso.errors import ConfigError, RunError
 from tasso.methods import build_method
-from tasso.methods.icarl import ICaRL, NearestMean, TaskMemory, choose_exemplars, herd
-from tasso.models.inference import Embedded
+from tasso.methods.icarl import ICaRL, choose_exemplars, herd
 from tasso.models.loading import load_clip
 from tasso.training.learner import learn
 from tasso.training.tensor_files import read_tensors, write_tensors
@@ -169,56 +166,6 @@ def test_first_task_is_fine_tuning(quick: dict[str, Any]) -> None:
         ends.append(copied(training.clip.model.state_dict()))
     for key, tensor in ends[0].items():
         assert torch.equal(tensor, ends[1][key]), key
-
-
-# -- the nearest mean ------------------------------------------------------------------------------------------
-
-
-def test_texts_decide_whether_and_means_decide_which() -> None:
-    x, y, z, u, v = torch.eye(5)
-    # The means of the first task's classes x, y, z are swapped against the texts, so that the two can be told apart.
-    means = NearestMean(AxisClip(), {("first", ("x", "y", "z")): torch.stack([y, z, x])})  # type: ignore[arg-type]
-    images = Embedded(torch.stack([x, y, u, 0.8 * v + 0.6 * x]))
-    scores = means.scores(images, [("x", "y", "z"), ("u", "v")], ("{}",), ["first", "second"])
-    assert scores.argmax(-1).tolist() == [2, 0, 3, 4]
-    assert scores[:, :3].argmax(-1).tolist() == [2, 0, 0, 2], "among its own classes the means decide alone"
-    assert means.scores(images, [("x", "y")], ("{}",)).argmax(-1).tolist()[:2] == [0, 1], "classes of nobody's task"
-
-
-def test_means_of_two_tasks_with_the_same_classes_are_kept_apart() -> None:
-    x, y = torch.eye(5)[:2]
-    photos, sketches = torch.stack([x, y]), torch.stack([y, x])
-    names = ("x", "y")
-    method = ICaRL(classifier="nearest-mean")
-    method.attach(AxisClip())  # type: ignore[arg-type]
-    method.memories.extend(TaskMemory(torch.arange(2), means) for means in (photos, sketches))
-    inference = method.inference({"photos": names, "sketches": names, "later": names})
-    images = Embedded(torch.stack([x, y]))
-    for task, expected in (("photos", [0, 1]), ("sketches", [1, 0]), ("later", [0, 1])):
-        assert inference.scores(images, [names], ("{}",), [task]).argmax(-1).tolist() == expected, task
-
-
-@pytest.mark.slow
-def test_means_are_those_of_the_exemplars_as_the_model_sees_them_now(quick: dict[str, Any]) -> None:
-    method = {"name": "icarl", "memory": 12, "classifier": "nearest-mean"}
-    results = learn(from_dict({**quick, "method": method}))
-    run = tasso.load(str(quick["out"]))
-    learner = learner_for(quick, method=method)
-    loaded = read_tensors(Path(str(quick["out"])) / "checkpoints" / "02-eurosat.safetensors")
-    assert loaded is not None
-    for index, task in enumerate(learner.sequence.tasks):
-        chosen = loaded[0][f"method/{index}.exemplars"].numpy()
-        with torch.no_grad():
-            features = run.clip.encode_images(learner.data.pixels(task.train, "task").eval_view(chosen)).cpu().double()
-        for label in range(3):
-            mean = features[torch.from_numpy(task.train.labels[chosen] == label)].mean(0)
-            torch.testing.assert_close(
-                loaded[0][f"method/{index}.means"][label].double(), mean / mean.norm(), rtol=1e-4, atol=1e-5
-            )
-    again = tasso.evaluate(str(quick["out"]), device="cpu")
-    assert again["mtil"] == results["mtil"]["matrix"][-1]
-    plain = learn(from_dict({**quick, "method": {**method, "classifier": "text"}, "out": f"{quick['out']}-text"}))
-    assert results["mtil"]["matrix"] != plain["mtil"]["matrix"]
 
 
 # -- what can go wrong -----------------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def spoiled(tensors: dict[str, torch.Tensor], how: str) -> tuple[dict[str, torch
 @pytest.mark.parametrize("how", SPOILED)
 def test_a_spoiled_state_is_named(quick: dict[str, Any], name: str, how: str) -> None:
     """In the resume state of a task, and in the checkpoint after one, wherever the method has a state."""
-    options = options_for(name) | ({"classifier": "nearest-mean"} if name == "icarl" else {})
+    options = options_for(name)
     learner = learner_for(quick, method=options)
     training = learner.begin(0)
     training.advance()

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from tasso.data import ImageSet, Task
 from tasso.data.images import ImageBatch
 from tasso.distributed import SINGLE_PROCESS
+from tasso.heads.base import ClassKey, Moments
+from tasso.heads.nearest_mean import NearestMean
 from tasso.methods import Batch, RunInfo, TaskInfo
 from tasso.methods.finetune import FineTune
 from tasso.methods.gift import Gift
@@ -35,7 +37,6 @@ from tasso.methods.moe_adapters import MoEAdapters
 from tasso.methods.snd import SelectAndDistill
 from tasso.methods.zscl import ZeroShotContinualLearning
 from tasso.models.clip import Clip
-from tasso.models.inference import Embedded
 
 BASELINES = Path(__file__).parents[1] / "golden" / "baselines"
 CLOSE = 1e-9  # largest difference over the largest number of an array
@@ -295,7 +296,7 @@ def test_zscl_mean_of_weights() -> None:
     assert_close(case["trajectory"][case["counted"]].mean(0), case["mean"], "what is counted")
 
 
-# -- iCaRL: memory and classifier ------------------------------------------------------------------------------
+# -- iCaRL: memory and nearest mean ----------------------------------------------------------------------------
 
 
 class RowPixels:
@@ -319,7 +320,7 @@ def icarl_after_a_task(case: Case, memory: int) -> tuple[ICaRL, Task]:
     def read(chosen: ImageSet, what: str) -> Any:
         return RowPixels(case["features"][[int(key) for key in chosen.keys]])
 
-    method = ICaRL(memory=memory, classifier="nearest-mean")
+    method = ICaRL(memory=memory)
     clip = Rows(case, texts=torch.eye(5, 12, dtype=torch.float64), teachers=[case["features"]])
     clip.dim = 12
     pixels: Any = RowPixels(case["features"])
@@ -342,15 +343,17 @@ def test_icarl_herding() -> None:
 
 def test_icarl_nearest_mean() -> None:
     case = load("icarl")
-    method, task = icarl_after_a_task(case, case["order"].numel())
-    assert_close(method.memory_of(0).means, case["class_means"], "class means")
-    inference = method.inference({task.name: task.class_names})
-    queries = inference.embed_all(RowPixels(case["queries"]))  # type: ignore[arg-type]
-    scores = inference.scores(Embedded(queries.features), [task.class_names], ("{}",), [task.name])
+    unit, queries = (F.normalize(case[name], dim=-1) for name in ("features", "queries"))
+    chosen = case["order"].mT.flatten()
+    moments = Moments(len(case["order"]), unit.shape[1], second=False, device=unit.device)
+    moments.add(unit[chosen], case["labels"][chosen])
+    assert_close(F.normalize(moments.sums, dim=-1), case["class_means"], "class means")
+    head = NearestMean(unit.shape[1], logit_scale=1.0)
+    columns = head.add_classes([ClassKey("golden", name) for name in "abcde"])
+    head.sums = moments.sums
+    scores = head.logits(queries, columns, torch.zeros(len(queries), 5))
     assert torch.equal(scores.argmax(-1), case["decisions"])
-    # Of unit vectors, −‖q − μ‖² = 2⟨q, μ⟩ − 2; here the best score of a row is that of the texts.
-    best = case["scores"].max(-1, keepdim=True).values
-    assert_close(2 * (scores - scores.max(-1, keepdim=True).values), case["scores"] - best, "scores")
+    assert_close(2 * scores - 2, case["scores"], "scores")  # of unit vectors, −‖q − μ‖² = 2⟨q, μ⟩ − 2
 
 
 # -- GIFT ------------------------------------------------------------------------------------------------------

@@ -140,10 +140,10 @@ def test_images_have_the_same_bits_on_the_gpu_and_read_when_needed(on_gpu: dict[
     assert all(torch.equal(kept, read) for kept, read in zip(*views, strict=True))
 
 
-NEAREST_MEAN = {"name": "icarl", "memory": 20, "classifier": "nearest-mean"}
+HEADS = [({"name": "finetune"}, {"head": "lda"}), ({"name": "icarl", "memory": 20}, {"head": "nearest-mean"})]
 
 
-@pytest.mark.parametrize(("method", "more"), [*((method, {}) for method in [*EACH, NEAREST_MEAN]), *SAVED], ids=str)
+@pytest.mark.parametrize(("method", "more"), [*((method, {}) for method in EACH), *HEADS, *SAVED], ids=str)
 @pytest.mark.parametrize("recorded", [False, True], ids=["eager", "graph"])
 def test_two_runs_of_one_seed_end_with_the_same_bits(
     on_gpu: dict[str, Any], method: dict[str, Any], more: dict[str, Any], recorded: bool

@@ -123,7 +123,7 @@ def check_same_end(one: Path, other: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [
     {"name": "tasso", "rank": 6},
-    {"name": "icarl", "memory": 8, "classifier": "nearest-mean"},
+    {"name": "icarl", "memory": 8},
     {"name": "moe-adapters", "experts": 4, "hidden": 4, "selector_steps": 3, "reference_steps": 3,
      "selector_batch_size": 4, "selector_features": "clip"},
 ])  # fmt: skip

@@ -15,7 +15,7 @@ from torch import Tensor
 from tasso.data import Task
 from tasso.data.images import Pixels
 from tasso.evaluation.alignment import alignment
-from tasso.models.inference import Inference
+from tasso.models.inference import Embedded, Inference
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def accuracy_rows(
     with_alignment: bool = False,
     learned: Sequence[int] = (),
     merge_names: bool = False,
+    kept: dict[str, Embedded] | None = None,
 ) -> AccuracyRows:
     """Evaluate a model on every task in all settings.
 
@@ -84,6 +85,7 @@ def accuracy_rows(
         with_alignment: measure image–text distances too.
         learned: numbers of learned tasks, the first ones of `tasks`, for which the seen classes are scored.
         merge_names: classes of the same name are one class.
+        kept: embedded images by task, of evaluations of the same model; filled and used.
     """
     groups, names = [task.class_names for task in tasks], [task.name for task in tasks]
     task_templates = [task.prompts(templates) for task in tasks]
@@ -92,7 +94,11 @@ def accuracy_rows(
     same = same_classes(tasks) if merge_names else None
     ends = list(accumulate(map(len, groups)))  # columns after each task's last class
     for index, (task, images, own_templates) in enumerate(zip(tasks, pixels, task_templates, strict=True)):
-        embedded = inference.embed_all(images, batch_size, on_progress)
+        embedded = kept.get(task.name) if kept else None
+        if embedded is None:
+            embedded = inference.embed_all(images, batch_size, on_progress)
+        if kept is not None:
+            kept[task.name] = embedded
         scores = inference.scores(embedded, groups, task_templates, names)  # (images, classes of all tasks)
         labels = torch.from_numpy(task.evaluated.labels).to(scores.device)
         same = same.to(scores.device) if same is not None else None

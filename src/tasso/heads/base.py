@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tasso.models.inference import Embedded
@@ -46,8 +47,11 @@ class Moments(nn.Module):
 
     def add(self, features: Tensor, labels: Tensor, sign: int = 1) -> None:
         """Add images, φ (N, D) of the classes `labels` (N,); with sign −1, take them away."""
-        self.counts += sign * torch.bincount(labels, minlength=len(self.counts))
-        self.sums.index_add_(0, labels, sign * features.double())
+        # Products, because index_add_ adds up in no fixed order on a GPU.
+        present, rows = labels.unique(return_inverse=True)
+        of_class = F.one_hot(rows, len(present)).double()
+        self.counts[present] += sign * of_class.sum(0)
+        self.sums[present] += sign * of_class.mT @ features.double()
         if len(self.gram):
             self.gram += sign * (features.mT @ features).double()
 
@@ -99,10 +103,10 @@ class Head(nn.Module):
         if self.deep and images.tokens is not None:
             parts.append(images.tokens)
         joined = torch.cat(parts, dim=-1)
-        x = joined / joined.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        x: Tensor = joined / joined.norm(dim=-1, keepdim=True).clamp_min(1e-12)
         if not self.random:
             return x
-        expanded = (x @ self.projection).relu() / math.sqrt(self.random)
+        expanded: Tensor = (x @ self.projection).relu() / math.sqrt(self.random)
         return torch.cat([x, expanded], dim=-1)
 
     # -- sums --------------------------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ class LDA(Head):
         columns = known.cumsum(0) - 1
         found = torch.zeros_like(self.trials)
         for s, shrinkage in enumerate(SHRINKAGES):
-            weight, bias = discriminant(together, shrinkage)
-            scores = (features @ weight.float() + bias.float())[:, known]
+            weight, bias = discriminant(together, shrinkage, torch.float32)
+            scores = (features @ weight + bias)[:, known]
             for (a, text), (t, temperature) in product(enumerate(TEXT_WEIGHTS), enumerate(TEMPERATURES)):
                 logits = temperature * (scores + text * cosines[:, known])
                 found[s, a, t] = F.cross_entropy(logits, columns[labels])
@@ -124,8 +124,11 @@ class LDA(Head):
         self.forget_classifier()
 
 
-def discriminant(moments: Moments, shrinkage: float) -> tuple[Tensor, Tensor]:
-    """Weight (D, C) and bias (C,) of linear discriminant analysis; classes without images get zeros and −inf."""
+def discriminant(moments: Moments, shrinkage: float, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Weight (D, C) and bias (C,) of linear discriminant analysis; classes without images get zeros and −inf.
+
+    `dtype`: of the solution; the covariance is a difference of large numbers, and always computed in float64.
+    """
     n, known = moments.counts, moments.counts > 0
     means = moments.sums / n.clamp_min(1)[:, None]
     images, classes = float(n.sum()), int(known.sum())
@@ -134,7 +137,8 @@ def discriminant(moments: Moments, shrinkage: float) -> tuple[Tensor, Tensor]:
     freedom = images - classes
     variances = (within.diagonal().clamp_min(0) + PRIOR * total.clamp_min(0) / max(images, 1)) / (freedom + PRIOR)
     variances = variances + 1e-3 * variances.mean() + 1e-12
-    covariance = (1 - shrinkage) * within / max(freedom, 1) + shrinkage * variances.diag()
+    covariance = ((1 - shrinkage) * within / max(freedom, 1) + shrinkage * variances.diag()).to(dtype)
+    means = means.to(dtype)
     weight = torch.cholesky_solve(means.mT, torch.linalg.cholesky(covariance))
     bias = -0.5 * (means * weight.mT).sum(1)
     return weight, bias.masked_fill(~known, -torch.inf)

@@ -14,11 +14,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tasso.config import option, unwrap
-from tasso.data import ImageSet, Task, joined
+from tasso.data import ImageSet, joined
 from tasso.data.images import Pixels
 from tasso.errors import RunError
 from tasso.methods.base import Batch, Cost, ImageRequest, RunInfo, TaskInfo, Teacher
@@ -26,7 +25,7 @@ from tasso.methods.distillation import LogitDistillation
 from tasso.methods.losses import cross_entropy
 from tasso.methods.registry import register
 from tasso.models.clip import Clip, mean_of_templates, prompts
-from tasso.models.inference import Embedded, Inference, Templates
+from tasso.models.inference import Inference
 from tasso.progress import progress
 
 log = logging.getLogger("tasso")
@@ -37,16 +36,13 @@ class TaskMemory(nn.Module):
 
     Attributes:
         exemplars: indices (n,) into its training set, in the order in which they were chosen.
-        means: unit mean (C, D) of each class's exemplars; (0, D) unless the classifier needs them.
     """
 
     exemplars: Tensor
-    means: Tensor
 
-    def __init__(self, exemplars: Tensor, means: Tensor) -> None:
+    def __init__(self, exemplars: Tensor) -> None:
         super().__init__()
         self.register_buffer("exemplars", exemplars)
-        self.register_buffer("means", means)
 
 
 @register("icarl")
@@ -63,7 +59,6 @@ class ICaRL(LogitDistillation):
         "the model that teaches (ZSCL's code in MTIL: pretrained)", "previous"
     )
     labelled_replay: bool = option("also learn the exemplars' labels, among the classes of all tasks so far", False)
-    classifier: Literal["text", "nearest-mean"] = option("class texts, or the mean of a class's exemplars", "text")
 
     title: ClassVar[str] = "iCaRL"
     summary: ClassVar[str] = "distillation from the previous model on a memory of earlier images"
@@ -81,8 +76,7 @@ class ICaRL(LogitDistillation):
         return (ImageRequest("exemplars", "eval"),)
 
     def cost(self, clip: Clip) -> Cost:
-        means = " and one mean per class" if self.classifier == "nearest-mean" else ""
-        return Cost(training=self.teacher_size(clip), note=f"indices of {self.memory:,} images{means}")
+        return Cost(training=self.teacher_size(clip), note=f"indices of {self.memory:,} images")
 
     def attach(self, clip: Clip) -> None:
         super().attach(clip)
@@ -93,11 +87,7 @@ class ICaRL(LogitDistillation):
             return len(tensors[name]) if name in tensors and tensors[name].ndim else 0
 
         self.state = self.memories = nn.ModuleList(
-            TaskMemory(
-                torch.zeros(rows(f"{index}.exemplars"), dtype=torch.int64),
-                torch.zeros(rows(f"{index}.means"), self.clip.dim),
-            )
-            for index in range(tasks)
+            TaskMemory(torch.zeros(rows(f"{index}.exemplars"), dtype=torch.int64)) for index in range(tasks)
         )
 
     def memory_of(self, index: int) -> TaskMemory:
@@ -182,72 +172,14 @@ class ICaRL(LogitDistillation):
         features = self._features(unwrap(task.train), f"choosing from {task.name}")
         labels = torch.from_numpy(task.tasks[-1].train.labels).to(features.device)
         groups = labels if self.herding == "class" else torch.zeros_like(labels)
-        self.memories.append(
-            TaskMemory(choose_exemplars(features, groups, share), features.new_zeros(0, self.clip.dim))
-        )
+        self.memories.append(TaskMemory(choose_exemplars(features, groups, share)))
         for index in range(len(self.memories)):
             memory = self.memory_of(index)
             memory.exemplars = memory.exemplars[:share].clone()
-            if self.classifier == "nearest-mean":
-                memory.means = self._class_means(task.tasks[index], memory)
-
-    def _class_means(self, task: Task, memory: TaskMemory) -> Tensor:
-        """Unit means (C, D) of a task's exemplars, as the model embeds them now; zero for a class without any."""
-        means = memory.means.new_zeros(len(task.class_names), self.clip.dim, device=self.clip.device)
-        if len(memory.exemplars):
-            images = task.train.subset(memory.exemplars.cpu().numpy())
-            pixels = unwrap(self.task.read)(images, f"{task.name} exemplars")
-            features = self._features(pixels, f"means of {task.name}")
-            labels = torch.from_numpy(images.labels).to(means.device)
-            # A product, because index_add_ adds up in no fixed order on a GPU.
-            means = F.one_hot(labels, len(means)).to(features.dtype).mT @ features
-        if empty := int((means == 0).all(-1).sum()):
-            log.warning("task %s: %d classes have no exemplars, so no image is assigned to them", task.name, empty)
-        return F.normalize(means, dim=-1)
 
     def _features(self, images: Pixels, what: str) -> Tensor:
         with progress(what, len(images)) as advance:
             return Inference(self.clip).embed_all(images, on_progress=lambda n: advance(n, "")).features
-
-    def inference(self, tasks: Mapping[str, Sequence[str]]) -> Inference:
-        memories = [self.memory_of(index) for index in range(len(self.memories))]
-        learned = zip(tasks.items(), memories, strict=False)  # later tasks have no memory yet
-        means = {(task, tuple(names)): memory.means for (task, names), memory in learned if len(memory.means)}
-        return NearestMean(self.clip, means) if means else super().inference(tasks)
-
-
-class NearestMean(Inference):
-    """Learned classes are told apart by the means of their exemplars.
-
-    Classes that have no mean yet must be found too, and cosines between images cannot be compared with those between
-    images and texts. So the texts decide whether it is one of the learned classes, and the means which.
-    """
-
-    def __init__(self, clip: Clip, means: Mapping[tuple[str, tuple[str, ...]], Tensor]) -> None:
-        """`means`: (C, D) by name and class names of each task learned; two tasks may have the same classes."""
-        super().__init__(clip)
-        self.means = means
-
-    def scores(
-        self,
-        images: Embedded,
-        groups: Sequence[Sequence[str]],
-        templates: Templates,
-        tasks: Sequence[str] = (),
-    ) -> Tensor:
-        scores = super().scores(images, groups, templates, tasks)
-        named = zip(tasks or [""] * len(groups), groups, strict=True)
-        means = [self.means.get((task, tuple(names))) for task, names in named]
-        learned = torch.cat([
-            torch.full((len(names),), mean is not None, device=scores.device)
-            for names, mean in zip(groups, means, strict=True)
-        ])  # fmt: skip
-        if not learned.any():
-            return scores
-        near = images.features @ torch.cat([mean for mean in means if mean is not None]).mT
-        best = scores[:, learned].max(-1, keepdim=True).values
-        scores[:, learned] = best + near - near.max(-1, keepdim=True).values
-        return scores
 
 
 def choose_exemplars(features: Tensor, groups: Tensor, count: int) -> Tensor:

@@ -25,7 +25,7 @@ from tasso.methods import Method, RunInfo, TaskInfo
 from tasso.methods.defaults import rate_in_words
 from tasso.models.class_overlap import warn_of_similar_classes
 from tasso.models.clip import Clip
-from tasso.models.inference import Inference
+from tasso.models.inference import Embedded, Inference
 from tasso.models.loading import load_clip
 from tasso.models.towers import is_plain_vit, prepare
 from tasso.progress import progress
@@ -211,6 +211,7 @@ class Learner:
         method.attach(self.clip)
         method.begin_run(self._run_info())
         self.head = TaskHead.of_run(config, self.clip)
+        self.pretrained: dict[str, Embedded] = {}  # test images, as long as the model is the pretrained one
         self.before: Before | None = None  # what the head has seen of the current task before that is learned
 
     def _pays_to_compile(self) -> bool:
@@ -257,13 +258,15 @@ class Learner:
             requests = self.method.image_requests()
             wanted = any(request.name == "reference" and request.each_step for request in requests)
             self.data.read_ahead(tasks[0].train, self.sequence.reference if wanted else None)
-            rows = self._evaluate("zero-shot", range(len(tasks) + 1), with_alignment=True)
+            rows = self._evaluate("zero-shot", range(len(tasks) + 1), with_alignment=True, kept=self.pretrained)
             add_zero_shot(results, rows)
             self._write(results)
             self.tracking.row(self.sequence.names, rows.settings(), 0)
         if self.head and self.method.learns and self.config.tasks and "frozen" not in results:
             results["frozen"] = self._learn_frozen(self.head).settings()
             self._write(results)
+        if self.method.learns:
+            self.pretrained.clear()
         for index in range(len(results["mtil"]["matrix"]), len(tasks)):
             if self._parent_checkpoint_missing(results, index):
                 add_row(results, *earlier_row(results, index, self.sequence.names))
@@ -275,7 +278,8 @@ class Learner:
                 self._add_row(results, unknown_rows(results), metadata)
                 continue
             started = time.perf_counter()
-            rows = self._evaluate(f"after {tasks[index].name}", [index + 1], with_alignment=last)
+            kept = None if self.method.learns else self.pretrained
+            rows = self._evaluate(f"after {tasks[index].name}", [index + 1], with_alignment=last, kept=kept)
             metadata["evaluation_seconds"] = round(time.perf_counter() - started, 3)
             self._add_row(results, rows, metadata)
             self.folder.log("evaluated", task=tasks[index].name, **rows.settings())
@@ -463,21 +467,34 @@ class Learner:
         for index, task in enumerate(self.sequence.tasks):
             before = self._look(head, base, index, self.data.pixels(task.train, f"{task.name} train"))
             head.head.add(before.collected.moments)
-        rows = self._evaluate("frozen, with a head", [len(self.sequence.tasks)], inference=head.inference(base))
+        inference = head.inference(base)
+        rows = self._evaluate("frozen", [len(self.sequence.tasks)], inference=inference, kept=self.pretrained)
         self.folder.write_frozen_head(head_tensors(head))
         head.clear()
+        found = sum(value or 0 for value in rows.mcil) / len(rows.mcil)
+        log.info(
+            "the frozen model with a head has %.1f %% among all classes, and can be used already (tasso classify %s "
+            "--after frozen); now it is trained",
+            found, self.folder.path,
+        )  # fmt: skip
         return rows
 
     # -- evaluation -----------------------------------------------------------------------------------------
 
     def _evaluate(
-        self, when: str, learned: Sequence[int], *, inference: Inference | None = None, with_alignment: bool = False
+        self,
+        when: str,
+        learned: Sequence[int],
+        *,
+        inference: Inference | None = None,
+        with_alignment: bool = False,
+        kept: dict[str, Embedded] | None = None,
     ) -> AccuracyRows:
         """Evaluate a model, the current one by default, on all tasks.
 
         Args:
             when: for messages.
-            learned: as for `accuracy_rows`.
+            learned, kept: as for `accuracy_rows`.
         """
         if inference is None:
             base = self._inference()
@@ -497,6 +514,7 @@ class Learner:
                 with_alignment=with_alignment,
                 learned=learned if self.config.scores_seen else (),
                 merge_names=self.config.merges_names,
+                kept=kept,
             )
         # In steps of classes, what counts is all classes learned so far; of its own step, an image has few.
         setting, row = ("Seen", rows.seen[0]) if rows.seen else ("MTIL", rows.mtil)
