@@ -38,6 +38,11 @@ class BusyError(RunError):
     """Another process is working in the run folder; later it may be free."""
 
 
+def printable(text: str) -> str:
+    """Without characters that a terminal obeys, but for line breaks and tabs: names of files may have any."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda one: ascii(one[0])[1:-1], text)
+
+
 def no_such(what: str, name: object, known: Iterable[str]) -> str:
     """`no method 'zcsl'. Did you mean 'zscl'? There are: …`"""
     names = list(known)

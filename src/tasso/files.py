@@ -10,12 +10,13 @@ import os
 import re
 import stat
 from collections.abc import Callable, Hashable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
 
-from tasso.errors import ConfigError, DataError, did_you_mean
+from tasso.errors import ConfigError, DataError, RunError, did_you_mean
 
 RESULTS, CONFIG = "results.json", "config.yaml"  # of a run folder
 MAX_YAML_VALUES = 100_000  # per file
@@ -35,12 +36,18 @@ def locked(folder: Path, on_busy: Callable[[], Any]) -> Iterator[None]:
     except ImportError:  # not on Windows
         yield
         return
-    with (folder / ".lock").open("w") as lock:
+    with open_to_append(folder / ".lock") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            on_busy()
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                on_busy()
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise RunError(
+                f"{folder}: cannot be locked against other processes, its file system may have no locks: "
+                f"{error.strerror}. Use a folder on another one"
+            ) from None
         yield
 
 
@@ -48,6 +55,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it. See `is_temporary` for what a kill leaves."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.unlink(missing_ok=True)  # it could be a link
         temporary.touch()
         mode = temporary.stat().st_mode
         write(temporary)
@@ -67,7 +75,7 @@ def write_text(path: Path, text: str) -> None:
 
 def _only_regular(name: str, flags: int) -> int:
     """As `os.open`, for regular files only: a pipe may never begin, and a device never end."""
-    file = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+    file = os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     kind = os.fstat(file).st_mode
     if stat.S_ISREG(kind):
         return file
@@ -75,6 +83,18 @@ def _only_regular(name: str, flags: int) -> int:
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     raise OSError(errno.EINVAL, "not a regular file", name)
+
+
+def _no_link(name: str, flags: int) -> int:
+    """As `os.open`, for regular files that are no links: what a folder has may lie anywhere else."""
+    if Path(name).is_symlink():
+        raise OSError(errno.ELOOP, "a link, which is not written to; remove it", name)
+    return _only_regular(name, flags | getattr(os, "O_NOFOLLOW", 0))
+
+
+def open_to_append(path: Path) -> FileIO:
+    """Open a file to write at its end, unbuffered. An OSError if it is a link."""
+    return open(path, "ab", buffering=0, opener=_no_link)
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from tasso.cli import bench, data, methods, research, run, use
 from tasso.cli.exit_codes import exit_on_error
 from tasso.cli.options import parse_run_config
-from tasso.errors import ConfigError, no_such
+from tasso.errors import ConfigError, no_such, printable
 from tasso.version import __version__
 
 __all__ = ["COMMANDS", "GROUPS", "main", "parse_run_config"]
@@ -64,6 +64,13 @@ def usage(prefix: str = "") -> str:
     ])  # fmt: skip
 
 
+class Formatter(logging.Formatter):
+    """Messages as they may be printed."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `tasso` command."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -73,7 +80,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"tasso {__version__}")
         return
     atexit.register(gc.freeze)  # else Python searches all objects of torch for cycles before it ends
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter("%(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("tasso").setLevel(logging.INFO)
     with exit_on_error(debug):
         command, rest = find_command(args)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from tasso.errors import LESS_MEMORY, TassoError
+from tasso.errors import LESS_MEMORY, TassoError, printable
 
 USER, BUG, STOPPED, BROKEN_PIPE = 2, 70, 130, 141
 
@@ -85,5 +85,5 @@ def is_out_of_memory(error: Exception) -> bool:
 def _exit(message: str, code: int, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exc()
-    print(f"tasso: {message}", file=sys.stderr)
+    print(f"tasso: {printable(message)}", file=sys.stderr)
     sys.exit(code)

@@ -17,7 +17,7 @@ from tasso.cli.options import (
     split_commas,
 )
 from tasso.cli.parser import Parser
-from tasso.errors import ConfigError
+from tasso.errors import ConfigError, printable
 
 log = logging.getLogger("tasso")
 
@@ -51,7 +51,9 @@ def classify(args: list[str]) -> None:
     with progress("classifying", len(files)) as advance:
         for answer in trained.predict_files(files, among, values["top"], skip=values["unreadable"] == "skip"):
             unreadable += bool(answer.error)
-            lines += [json.dumps(answer.to_dict(), ensure_ascii=False)] if values["json"] else answer.lines()
+            lines += (
+                [json.dumps(answer.to_dict(), ensure_ascii=False)] if values["json"] else map(printable, answer.lines())
+            )
             if not output.isatty():
                 print(*lines, sep="\n", file=output)
                 lines.clear()

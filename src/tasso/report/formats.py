@@ -62,7 +62,8 @@ def to_csv(table: Table) -> str:
     spreads, tests = has("spread"), has("p")
     header: list[str] = []
     for column, has_spread, has_p in zip(table.columns, spreads, tests, strict=True):
-        header += [column.name, *[f"{column.name} std"] * has_spread, *[f"{column.name} p"] * has_p]
+        name = csv_text(column.name)
+        header += [name, *[f"{name} std"] * has_spread, *[f"{name} p"] * has_p]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
@@ -76,10 +77,19 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
+def csv_text(text: str) -> str:
+    """Text that programs for tables do not take for a formula, as the name of a task may look like one."""
+    return f"'{text}" if re.match(r"[=@\t\r]|[+-](?![\d.]*$)", text) else text
+
+
 def _csv_value(value: str | float | None, digits: int = 4) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else f"{round(value, digits) + 0.0:.{digits}f}".rstrip("0").rstrip(".")
+    return (
+        csv_text(value)
+        if isinstance(value, str)
+        else f"{round(value, digits) + 0.0:.{digits}f}".rstrip("0").rstrip(".")
+    )
 
 
 def to_latex(table: Table) -> str:

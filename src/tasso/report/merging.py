@@ -22,6 +22,7 @@ from tasso.models.hf import SiglipTowers
 from tasso.models.inference import Inference
 from tasso.models.merge import check_alpha, check_mergeable, merged
 from tasso.report.figures.style import MARK, drawing, new_panels, save
+from tasso.report.formats import csv_text
 from tasso.report.frame import SETTINGS
 from tasso.report.looks import PLACES
 from tasso.report.tables import SETTING_NAMES
@@ -115,7 +116,7 @@ def _table(curve: Mapping[str, Any]) -> list[str]:
 def _csv(curve: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["alpha", "setting", "mean", *curve["tasks"]])
+    writer.writerow(["alpha", "setting", "mean", *map(csv_text, curve["tasks"])])
     for setting in SETTINGS:
         for row, mean in zip(curve["rows"], means(curve, setting), strict=True):
             writer.writerow([row["alpha"], setting, mean, *row[setting]])

@@ -25,6 +25,7 @@ from tasso.files import (
     RESULTS,
     is_temporary,
     locked,
+    open_to_append,
     parse_json,
     read_text,
     read_yaml,
@@ -244,7 +245,7 @@ class RunFolder:
         if not self.writes:
             return
         line = json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n"
-        with saving(self.log_file), self.log_file.open("ab", buffering=0) as file:
+        with saving(self.log_file), open_to_append(self.log_file) as file:
             end = file.tell()
             remaining = line.encode()
             try:
