@@ -11,7 +11,6 @@ When the model learns another task, the sums follow it (`move`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import ClassVar
 
 import torch
@@ -25,6 +24,7 @@ TEXT_WEIGHTS = (0.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
 TEMPERATURES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 USUAL = (1, 3, 3)  # their indices where no image can be held out
 ENOUGH = 20  # a task with so many held-out images counts half as much as one with very many
+LOSS_SHARE = 0.1  # of the cross-entropy, beside the share of errors
 PRIOR = 5.0  # the variances count as if so many images had been seen with those of all classes together
 STRENGTH = 10.0  # of the ridge that keeps a map near the identity, in mean eigenvalues
 
@@ -39,7 +39,12 @@ class Weights:
 
 
 class LDA(Head):
-    """See above. `trials` has the summed cross-entropy of held-out images for each s, a and α, (S, A, T)."""
+    """See above.
+
+    Attributes:
+        errors: share of held-out images that are classified wrongly with each s and a, (S, A); a sum over tasks.
+        losses: their cross-entropy with each s, a and α, (S, A, T); a sum over tasks.
+    """
 
     deep: ClassVar[bool] = True
     random: ClassVar[int] = 2000
@@ -47,20 +52,27 @@ class LDA(Head):
     moves: ClassVar[bool] = True
     chooses: ClassVar[bool] = True
 
-    trials: Tensor
+    errors: Tensor
+    losses: Tensor
 
     def __init__(self, width: int, logit_scale: float) -> None:
         super().__init__(width, logit_scale)
         shape = len(SHRINKAGES), len(TEXT_WEIGHTS), len(TEMPERATURES)
-        self.register_buffer("trials", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("errors", torch.zeros(shape[:2], dtype=torch.float64))
+        self.register_buffer("losses", torch.zeros(shape, dtype=torch.float64))
         self._fitted: tuple[Tensor, Tensor] | None = None
 
     @property
     def weights(self) -> Weights:
-        """Those with the least cross-entropy so far."""
+        """s and a with the fewest errors so far, and the α with which they have the least cross-entropy.
+
+        The cross-entropy counts a little for s and a, too: few images are held out of a small task.
+        """
         s, a, t = USUAL
-        if self.trials.any():
-            s, a, t = (int(index) for index in torch.unravel_index(self.trials.argmin(), self.trials.shape))
+        if self.losses.any():
+            tried = self.errors + LOSS_SHARE * self.losses.min(-1).values
+            s, a = (int(index) for index in torch.unravel_index(tried.argmin(), tried.shape))
+            t = int(self.losses[s, a].argmin())
         return Weights(SHRINKAGES[s], TEXT_WEIGHTS[a], TEMPERATURES[t])
 
     def logits(self, features: Tensor, columns: Tensor, cosines: Tensor) -> Tensor:
@@ -74,7 +86,7 @@ class LDA(Head):
         self._fitted = None
 
     def choose(self, rest: Moments, features: Tensor, labels: Tensor, cosines: Tensor) -> None:
-        """Add the cross-entropy of held-out images to the trials.
+        """Add the errors and the cross-entropy of held-out images.
 
         Args:
             rest: sums of the other images of this task, as the same model embeds them.
@@ -88,15 +100,16 @@ class LDA(Head):
         known = together.counts > 0
         if not len(labels) or not bool(known[labels].all()):
             return
-        columns = known.cumsum(0) - 1
-        found = torch.zeros_like(self.trials)
+        targets = (known.cumsum(0) - 1)[labels]
+        counts = len(labels) / (len(labels) + ENOUGH)
         for s, shrinkage in enumerate(SHRINKAGES):
             weight, bias = discriminant(together, shrinkage, torch.float32)
             scores = (features @ weight + bias)[:, known]
-            for (a, text), (t, temperature) in product(enumerate(TEXT_WEIGHTS), enumerate(TEMPERATURES)):
-                logits = temperature * (scores + text * cosines[:, known])
-                found[s, a, t] = F.cross_entropy(logits, columns[labels])
-        self.trials += found * len(labels) / (len(labels) + ENOUGH)
+            for a, text in enumerate(TEXT_WEIGHTS):
+                logits = scores + text * cosines[:, known]
+                self.errors[s, a] += counts * (logits.argmax(-1) != targets).double().mean()
+                for t, temperature in enumerate(TEMPERATURES):
+                    self.losses[s, a, t] += counts * F.cross_entropy(temperature * logits, targets)
         self.forget_classifier()
 
     def move(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
