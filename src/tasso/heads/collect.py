@@ -55,7 +55,7 @@ def collect(
         columns: the head's column of each class of the task, (C',).
     """
     head, clip = inference.head, inference.clip
-    moments = Moments(len(head.counts), head.width, head.second, clip.device)
+    moments = head.no_moments()
     chosen = held_out(labels) if head.chooses else np.empty(0, np.int64)
     pairs = spread(np.arange(len(labels)), MOST_PAIRS) if head.moves else np.empty(0, np.int64)
     kept = Kept(inference, np.union1d(chosen, pairs))
@@ -70,7 +70,7 @@ def collect(
     held, held_labels = kept.of(chosen), every[torch.from_numpy(chosen).to(every.device)]
     rest = None
     if head.chooses:
-        rest = Moments(len(head.counts), head.width, head.second, clip.device)
+        rest = head.no_moments()
         for mine, others in zip(rest.tensors(), moments.tensors(), strict=True):
             mine += others
         rest.add(head.features(held), held_labels, sign=-1)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.heads.base import Head, Moments
+from tasso.heads.base import Head, Moments, Second, upper_half
 
 SHRINKAGES = (0.02, 0.1, 0.3)
 TEXT_WEIGHTS = (0.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
@@ -43,7 +43,7 @@ class LDA(Head):
 
     deep: ClassVar[bool] = True
     random: ClassVar[int] = 2000
-    second: ClassVar[bool] = True
+    second: ClassVar[Second] = "shared"
     moves: ClassVar[bool] = True
     chooses: ClassVar[bool] = True
 
@@ -63,7 +63,7 @@ class LDA(Head):
             s, a, t = (int(index) for index in torch.unravel_index(self.trials.argmin(), self.trials.shape))
         return Weights(SHRINKAGES[s], TEXT_WEIGHTS[a], TEMPERATURES[t])
 
-    def logits(self, features: Tensor, columns: Tensor, cosines: Tensor) -> Tensor:
+    def logits(self, features: Tensor, columns: Tensor, cosines: Tensor, others: Tensor) -> Tensor:
         if self._fitted is None:
             weight, bias = discriminant(self.moments(), self.weights.shrinkage)
             self._fitted = weight.float(), bias.float()
@@ -74,14 +74,7 @@ class LDA(Head):
         self._fitted = None
 
     def choose(self, rest: Moments, features: Tensor, labels: Tensor, cosines: Tensor) -> None:
-        """Add the cross-entropy of held-out images to the trials.
-
-        Args:
-            rest: sums of the other images of this task, as the same model embeds them.
-            features: φ of the held-out images, (N, D).
-            labels: their columns, (N,).
-            cosines: with the texts of all learned classes, (N, C).
-        """
+        """Add the cross-entropy of held-out images to the trials."""
         together = self.moments()
         for mine, others in zip(together.tensors(), rest.tensors(), strict=True):
             mine += others
@@ -100,12 +93,7 @@ class LDA(Head):
         self.forget_classifier()
 
     def move(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
-        """Let the sums follow the model, by a linear map of features that stays near the identity.
-
-        Args:
-            pairs: sets of images as the model embedded them before and as it does now, (N, D) each. Every set counts
-                the same.
-        """
+        """Let the sums follow the model, by a linear map of features that stays near the identity."""
         shape = [(len(old) * len(pairs)) ** -0.5 for old, _ in pairs]
         old = torch.cat([scale * before for scale, (before, _) in zip(shape, pairs, strict=True)]).double()
         change = torch.cat([scale * (now - before) for scale, (before, now) in zip(shape, pairs, strict=True)]).double()
@@ -119,8 +107,7 @@ class LDA(Head):
         gram = self.moments().gram.float()
         part = gram @ left
         gram = gram + part @ right + (part @ right).mT + right.mT @ (left.mT @ part) @ right
-        upper = torch.triu_indices(self.width, self.width, device=gram.device)
-        self.gram = gram[upper[0], upper[1]]
+        self.gram = upper_half(gram)
         self.forget_classifier()
 
 

@@ -13,7 +13,6 @@ from tasso.data import Task
 from tasso.data.images import Pixels
 from tasso.heads import ClassKey, Collected, HeadInference, build_head, class_key, collect
 from tasso.heads.collect import embed_some
-from tasso.heads.lda import LDA
 from tasso.models.clip import Clip
 from tasso.models.inference import Embedded, Inference
 from tasso.models.tokens import LastTokens
@@ -83,7 +82,7 @@ class TaskHead:
         """
         task, inference = tasks[-1], self.inference(base)
         collected = self._collect(inference, task, pixels)
-        if isinstance(self.head, LDA):
+        if self.head.chooses:
             images, labels = collected.held_out
             cosines = self._text_scores(base, images, tasks, templates)
             self.head.choose(unwrap(collected.rest), self.head.features(images), labels, cosines)
@@ -94,7 +93,7 @@ class TaskHead:
         """Let the sums follow the model, which has learned the task, and add the sums of its images."""
         inference = self.inference(base)
         collected = self._collect(inference, task, pixels)
-        if isinstance(self.head, LDA) and self.head.counts.any():
+        if self.head.moves and self.head.counts.any():
             pairs = [(before.collected.paired, collected.paired)]
             if reference is not None and before.reference is not None:
                 pairs.append((before.reference, embed_some(inference, reference)))
