@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from tasso.config.run import EvaluatedSplit, OptimizerName, Protocol, StepRule, Tracker
+from tasso.config.run import EvaluatedSplit, HeadName, OptimizerName, Protocol, StepRule, Tracker
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +45,7 @@ class RunOptions(TypedDict, total=False):
     model: str | ModelObject
     pretrained: str | None
     template: str | None
-    head: Literal["texts", "lda", "nearest-mean"] | None
+    head: HeadName | None
     method: str | Mapping[str, Any]
     protocol: Protocol
     steps: int | None
