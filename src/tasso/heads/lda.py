@@ -122,6 +122,19 @@ def discriminant(moments: Moments, shrinkage: float) -> tuple[Tensor, Tensor]:
     variances = (within.diagonal().clamp_min(0) + PRIOR * total.clamp_min(0) / max(images, 1)) / (freedom + PRIOR)
     variances = variances + 1e-3 * variances.mean() + 1e-12
     covariance = (1 - shrinkage) * within / max(freedom, 1) + shrinkage * variances.diag()
-    weight = torch.cholesky_solve(means.mT, torch.linalg.cholesky(covariance))
+    energy = float(moments.gram.diagonal().mean()) / max(images, 1)
+    weight = torch.cholesky_solve(means.mT, positive_factor(covariance, energy))
     bias = -0.5 * (means * weight.mT).sum(1)
     return weight, bias.masked_fill(~known, -torch.inf)
+
+
+def positive_factor(covariance: Tensor, energy: float) -> Tensor:
+    """The Cholesky factor (D, D) of a covariance. Where images of a class hardly differ, it is made of rounding errors:
+    then that of one with more on its diagonal, at first a millionth of the features' mean square `energy`."""
+    eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    factor: Tensor
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    for power in range(-6, 1):
+        if failed:
+            factor, failed = torch.linalg.cholesky_ex(covariance + 10.0**power * energy * eye)
+    return factor
