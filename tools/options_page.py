@@ -114,8 +114,8 @@ def page() -> str:
 
 
 def section(title: str, notes: str, rows: list[str]) -> list[str]:
-    """A heading, a note where there is one, and a table."""
-    return [f"## {title}\n", *([f"{notes}\n"] if notes else []), TABLE, *rows, ""]
+    """A heading, a note where there is one, and a table of the options where there are any."""
+    return [f"## {title}\n", *([f"{notes}\n"] if notes else []), *([TABLE, *rows, ""] if rows else [])]
 
 
 def rows_of(owner: type, names: typing.Collection[str], prefix: str = "") -> list[str]:

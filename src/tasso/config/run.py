@@ -22,7 +22,7 @@ Protocol = Literal["code", "paper"]
 StepRule = Literal["code", "paper", "quick"]
 EvaluatedSplit = Literal["val", "test"]  # images that accuracies are measured on
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
-HeadName = Literal["texts", "lda", "nearest-mean"]
+HeadName = Literal["texts", "lda", "nearest-mean", "ranpac", "rail", "slda", "fecam", "fecam-10"]
 OptimizerName = Literal["adamw", "sgd", "muon"]
 T = TypeVar("T")
 METHOD = "method."  # before the name of a hyper-parameter, where options of the run stand beside it
@@ -174,7 +174,7 @@ class RunConfig:
 
     head: HeadName | None = option(
         "what learned classes are told apart by: texts, their texts alone; lda, also the mean and covariance of their "
-        "images' features; nearest-mean, the mean alone",
+        "images' features; nearest-mean, the mean alone; ranpac, rail, slda, fecam and fecam-10, as in these papers",
         None, unset="the method's; lda for own tasks, texts for benchmarks", scope="model",
         commands="run sweep paper",
     )

@@ -31,13 +31,11 @@ class Collected:
         moments: sums over all images.
         rest: sums over all but the held-out ones; None where nothing is chosen.
         held_out: embedded images to choose on, and their columns, (N,).
-        paired: the images by which the head follows the model, in a fixed order.
     """
 
     moments: Moments
     rest: Moments | None
     held_out: tuple[Embedded, Tensor]
-    paired: Embedded
 
 
 def collect(
@@ -55,10 +53,9 @@ def collect(
         columns: the head's column of each class of the task, (C',).
     """
     head, clip = inference.head, inference.clip
-    moments = Moments(len(head.counts), head.width, head.second, clip.device)
+    moments = head.no_moments()
     chosen = held_out(labels) if head.chooses else np.empty(0, np.int64)
-    pairs = spread(np.arange(len(labels)), MOST_PAIRS) if head.moves else np.empty(0, np.int64)
-    kept = Kept(inference, np.union1d(chosen, pairs))
+    kept = Kept(inference, chosen)
     every = columns[torch.from_numpy(labels).to(columns.device)]
     for indices, batch in inference.batches(pixels):
         if batch is not None:
@@ -67,14 +64,14 @@ def collect(
         on_progress(len(indices))
     clip.distributed.all_reduce_sum(moments.tensors())
     kept.share()
-    held, held_labels = kept.of(chosen), every[torch.from_numpy(chosen).to(every.device)]
+    held_labels = every[torch.from_numpy(chosen).to(every.device)]
     rest = None
     if head.chooses:
-        rest = Moments(len(head.counts), head.width, head.second, clip.device)
+        rest = head.no_moments()
         for mine, others in zip(rest.tensors(), moments.tensors(), strict=True):
             mine += others
-        rest.add(head.features(held), held_labels, sign=-1)
-    return Collected(moments, rest, (held, held_labels), kept.of(pairs))
+        rest.add(head.features(kept.images), held_labels, sign=-1)
+    return Collected(moments, rest, (kept.images, held_labels))
 
 
 def embed_some(inference: HeadInference, pixels: Pixels) -> Embedded:
@@ -105,11 +102,6 @@ class Kept:
         """Get those that other ranks have embedded."""
         present = [tensor for tensor in vars(self.images).values() if tensor is not None]
         self.inference.clip.distributed.all_reduce_sum(present)
-
-    def of(self, indices: Indices) -> Embedded:
-        """Some of them."""
-        places = torch.from_numpy(np.searchsorted(self.indices, indices))
-        return self.images.map(lambda tensor: tensor[places.to(tensor.device)])
 
 
 def held_out(labels: Indices) -> Indices:

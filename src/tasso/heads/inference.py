@@ -61,7 +61,7 @@ class HeadInference(Inference):
         if not learned.any():
             return scores
         texts = scores[:, learned]
-        logits = self.head.logits(self.head.features(images), columns[learned], texts)
+        logits = self.head.logits(self.head.features(images), columns[learned], texts, scores[:, ~learned])
         among = (logits - logits.max(-1, keepdim=True).values) / self.clip.logit_scale
         scores[:, learned] = texts.max(-1, keepdim=True).values + among
         return scores

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from tasso.config import HeadName
 from tasso.heads.base import Head
+from tasso.heads.fecam import FeCAM, StrongFeCAM
 from tasso.heads.lda import LDA
 from tasso.heads.nearest_mean import NearestMean
+from tasso.heads.rail import RAIL
+from tasso.heads.ranpac import RanPAC
+from tasso.heads.slda import SLDA
 
-HEADS: dict[HeadName, type[Head]] = {"lda": LDA, "nearest-mean": NearestMean}
+HEADS: dict[HeadName, type[Head]] = {
+    "lda": LDA,
+    "nearest-mean": NearestMean,
+    "ranpac": RanPAC,
+    "rail": RAIL,
+    "slda": SLDA,
+    "fecam": FeCAM,
+    "fecam-10": StrongFeCAM,
+}
 
 
 def build_head(name: HeadName, dim: int, tokens: int, logit_scale: float) -> Head:

@@ -11,5 +11,5 @@ from tasso.heads.base import Head
 class NearestMean(Head):
     """l_c = τ cos(x, s_c); the direction of a sum is that of the mean."""
 
-    def logits(self, features: Tensor, columns: Tensor, cosines: Tensor) -> Tensor:
+    def logits(self, features: Tensor, columns: Tensor, cosines: Tensor, others: Tensor) -> Tensor:
         return self.logit_scale * features @ F.normalize(self.sums[columns], dim=-1).mT

@@ -351,7 +351,7 @@ class Learner:
                 training.close()
             self.method.end_task()
             if self.head:
-                self._end_task_of_head(self.head, index)
+                self._show(self.head, self._inference(), index, trained=True)
             metadata = {"task": task, "preparing_seconds": preparing_seconds, **loop.measurements()}
             with loop.refuse_nonfinite():
                 save_checkpoint(self.clip, self.method, self.folder, index, task, metadata, self.head)
@@ -370,8 +370,7 @@ class Learner:
             self._restore(index - 1)
         self.data.cache.begin_phase()
         if self.head:
-            train = self.data.pixels(task.train, f"{task.name} train")
-            self.head.head.add(self._look(self.head, self._inference(), index, train).collected.moments)
+            self._show(self.head, self._inference(), index, trained=False)
         seconds = round(time.perf_counter() - started, 3)
         metadata = {
             "task": task.name, "index": index, "steps": 0, "seconds": seconds,
@@ -392,7 +391,7 @@ class Learner:
         self.data.cache.begin_phase()
         steps, train = self._steps(task), self.data.pixels(task.train, f"{task.name} train")
         if self.head:
-            self.before = self._look(self.head, self._inference(), index, train)
+            self.before = self.head.before(self._inference(), train, self._reference(self.head))
         info = TaskInfo(
             index, task.name, task.class_names, task.train_prompts(self.templates), self.config.seed, steps,
             train, self.data.pixels, self.sequence.tasks[: index + 1],
@@ -446,27 +445,23 @@ class Learner:
     def _reference(self, head: TaskHead) -> Pixels | None:
         """Images that are no task's, by which the head follows the model; None if there are none, or it need not."""
         reference = self.sequence.reference
-        if reference is None or not (head.head.moves and self.method.learns):
+        if reference is None or not head.head.moves:
             return None
         return self.data.cached(reference, "reference")
 
-    def _look(self, head: TaskHead, base: Inference, index: int, train: Pixels) -> Before:
-        """Show the head a task's images before the task is learned."""
-        return head.before(base, self.sequence.tasks[: index + 1], train, self._reference(head), self.templates)
-
-    def _end_task_of_head(self, head: TaskHead, index: int) -> None:
-        """Show the head a task's images after the task has been learned."""
-        task = self.sequence.tasks[index]
-        train = self.data.pixels(task.train, f"{task.name} train")
-        head.after(self._inference(), task, train, unwrap(self.before), self._reference(head))
+    def _show(self, head: TaskHead, base: Inference, index: int, *, trained: bool) -> None:
+        """Show the head a task's images, after the task has been learned."""
+        tasks = self.sequence.tasks[: index + 1]
+        train = self.data.pixels(tasks[-1].train, f"{tasks[-1].name} train")
+        reference = self._reference(head) if trained else None
+        head.after(base, tasks, train, self.templates, self.before, reference, trained=trained)
         self.before = None
 
     def _learn_frozen(self, head: TaskHead) -> AccuracyRows:
         """What the pretrained model reaches with a head, in seconds: evaluated, and kept as a model of the run."""
         base = Inference(self.clip)
-        for index, task in enumerate(self.sequence.tasks):
-            before = self._look(head, base, index, self.data.pixels(task.train, f"{task.name} train"))
-            head.head.add(before.collected.moments)
+        for index in range(len(self.sequence.tasks)):
+            self._show(head, base, index, trained=False)
         inference = head.inference(base)
         rows = self._evaluate("frozen", [len(self.sequence.tasks)], inference=inference, kept=self.pretrained)
         self.folder.write_frozen_head(head_tensors(head))

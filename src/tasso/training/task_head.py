@@ -11,20 +11,20 @@ from torch import Tensor
 from tasso.config import TEXTS, HeadName, RunConfig, unwrap
 from tasso.data import Task
 from tasso.data.images import Pixels
-from tasso.heads import ClassKey, Collected, HeadInference, build_head, class_key, collect
+from tasso.heads import ClassKey, HeadInference, build_head, class_key, collect
 from tasso.heads.collect import embed_some
-from tasso.heads.lda import LDA
 from tasso.models.clip import Clip
 from tasso.models.inference import Embedded, Inference
 from tasso.models.tokens import LastTokens
 from tasso.progress import progress
 
 
-@dataclass
+@dataclass(frozen=True)
 class Before:
-    """What is known of a task's images before the model learns it: nothing it has learned makes it look better."""
+    """Some images as the model embeds them before it learns a task: the task's own and, if there are any, reference
+    images. A head follows the model by them."""
 
-    collected: Collected
+    own: Embedded
     reference: Embedded | None
 
 
@@ -68,43 +68,55 @@ class TaskHead:
 
     # -- learning ----------------------------------------------------------------------------------------------
 
-    def before(
-        self, base: Inference, tasks: Sequence[Task], pixels: Pixels, reference: Pixels | None, templates: Sequence[str]
-    ) -> Before:
-        """Look at the images of the last of these tasks with the model that has not learned it, and choose by them how
-        the head weighs things.
+    def before(self, base: Inference, pixels: Pixels, reference: Pixels | None) -> Before | None:
+        """Look at a task's images before it is learned; None if the head does not follow the model.
 
         Args:
-            base: how that model compares images with texts.
+            base: how the model compares images with texts.
+            pixels: the task's training images.
+            reference: images that are no task's; None: there are none.
+        """
+        if not self.head.moves:
+            return None
+        inference = self.inference(base)
+        return Before(embed_some(inference, pixels), embed_some(inference, reference) if reference else None)
+
+    def after(
+        self,
+        base: Inference,
+        tasks: Sequence[Task],
+        pixels: Pixels,
+        templates: Sequence[str],
+        before: Before | None = None,
+        reference: Pixels | None = None,
+        *,
+        trained: bool,
+    ) -> None:
+        """Let the sums follow the model, which has learned the last of these tasks, and add those of its images.
+
+        Args:
+            base: how the model compares images with texts.
             tasks: all tasks up to and including this one.
             pixels: its training images.
-            reference: images that are no task's, by which the head follows the model; None: there are none.
             templates: prompts of tasks that have none of their own.
+            before: of this task.
+            reference: as for `before`.
+            trained: whether the model was trained on these images.
         """
         task, inference = tasks[-1], self.inference(base)
-        collected = self._collect(inference, task, pixels)
-        if isinstance(self.head, LDA):
-            images, labels = collected.held_out
-            cosines = self._text_scores(base, images, tasks, templates)
-            self.head.choose(unwrap(collected.rest), self.head.features(images), labels, cosines)
-        some = embed_some(inference, reference) if reference is not None and self.head.moves else None
-        return Before(collected, some)
-
-    def after(self, base: Inference, task: Task, pixels: Pixels, before: Before, reference: Pixels | None) -> None:
-        """Let the sums follow the model, which has learned the task, and add the sums of its images."""
-        inference = self.inference(base)
-        collected = self._collect(inference, task, pixels)
-        if isinstance(self.head, LDA) and self.head.counts.any():
-            pairs = [(before.collected.paired, collected.paired)]
-            if reference is not None and before.reference is not None:
+        if before and self.head.counts.any():
+            pairs = [(before.own, embed_some(inference, pixels))]
+            if before.reference and reference:
                 pairs.append((before.reference, embed_some(inference, reference)))
             self.head.move([(self.head.features(old), self.head.features(now)) for old, now in pairs])
-        self.head.add(collected.moments)
-
-    def _collect(self, inference: HeadInference, task: Task, pixels: Pixels) -> Collected:
         columns = self.head.add_classes(self.keys(task.name, task.class_names))
         with progress(f"features of {task.name}", len(task.train)) as advance:
-            return collect(inference, pixels, task.train.labels, columns, lambda n: advance(n, ""))
+            collected = collect(inference, pixels, task.train.labels, columns, lambda n: advance(n, ""))
+        if self.head.chooses:
+            images, labels = collected.held_out
+            cosines = self._text_scores(base, images, tasks, templates)
+            self.head.choose(unwrap(collected.rest), self.head.features(images), labels, cosines, trained)
+        self.head.add(collected.moments)
 
     def _text_scores(
         self, base: Inference, images: Embedded, tasks: Sequence[Task], templates: Sequence[str]
