@@ -322,6 +322,21 @@ def test_classes_with_the_same_images_only_are_left_to_chance(head: Head) -> Non
     assert bool(scores(head, ONE, columns).isfinite().all())
 
 
+@pytest.mark.parametrize(("noise", "expected"), [(0.0, 1e-6), (1e-9, 1e-6), (1e-4, 1e-3)])
+def test_a_covariance_of_rounding_errors_gets_as_much_on_its_diagonal_as_it_takes(
+    noise: float, expected: float
+) -> None:
+    square = torch.randn(12, 12, generator=torch.Generator().manual_seed(0)).double()
+    good = square @ square.mT
+    assert lda.positive_factor(good, 1.0).equal(torch.linalg.cholesky(good))
+    bad = noise * (square + square.mT) + 1e-14 * torch.eye(12).double() - 2e-14 * torch.ones(12, 12).double()
+    factor = lda.positive_factor(bad, 1.0)
+    added = factor @ factor.mT - bad
+    much = float(added.diagonal().mean())
+    torch.testing.assert_close(added, much * torch.eye(12).double(), rtol=0, atol=1e-12)
+    assert much == pytest.approx(expected)
+
+
 def test_classes_without_images_change_nothing(head: Head) -> None:
     labels = torch.arange(60) % 3
     images, other = drawn(labels), build(next(name for name in NAMES if HEADS[name] is type(head)))  # type: ignore[index]
@@ -330,6 +345,7 @@ def test_classes_without_images_change_nothing(head: Head) -> None:
     shifted = learn(other, images, labels)
     other.add_classes(keys(1, "empty, too"))
     assert shifted.tolist() == [2, 3, 4]
+    assert inference(other, torch.zeros(3, DIM)).columns([["class 0"], ["class 0"]], ["empty", "t"]).tolist() == [-1, 2]
     torch.testing.assert_close(scores(other, images, shifted), scores(head, images, columns), rtol=1e-4, atol=1e-4)
 
 

@@ -24,6 +24,7 @@ from own_images import write_folder
 from tasso.config import from_dict
 from tasso.errors import ModelError, RunError
 from tasso.heads import HEADS, HeadInference
+from tasso.models.inference import Inference
 from tasso.training.checkpoints import head_tensors, load_checkpoint
 from tasso.training.engine import Training
 from tasso.training.evaluator import evaluate
@@ -90,6 +91,20 @@ def test_a_run_learns_a_head(quick: dict[str, Any], method: str) -> None:
     moved = not two[f"{HEAD}sums"][:3].equal(one[f"{HEAD}sums"])
     assert moved == (method != "frozen"), "sums follow a model that is trained"
     assert all(accuracy > 90 for accuracy in results["mtil"]["matrix"][-1]), "colours are easily told apart"
+
+
+@pytest.mark.parametrize("name", ["lda", "nearest-mean", "fecam"])
+def test_sums_are_those_of_the_model_that_has_learned_the_task(quick: dict[str, Any], name: str) -> None:
+    learner = learner_for({**quick, "head": name, "lr": 1e-2})
+    head, task = learner.head, learner.sequence.tasks[0]
+    assert head is not None
+    train = learner.data.pixels(task.train, f"{task.name} train")
+    with_pretrained = head._collect(head.inference(learner._inference()), task, train).moments
+    head.clear()
+    learner._learn_task(0)
+    now = head._collect(head.inference(learner._inference()), task, train).moments
+    torch.testing.assert_close(head.head.sums.double(), now.sums, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(now.sums, with_pretrained.sums, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", sorted(HEADS))
@@ -351,3 +366,14 @@ def test_what_is_loaded_is_what_was_saved(finished: Path) -> None:
     with_first = load_checkpoint(run._pretrained(), run.folder, "pets")[1]
     assert isinstance(with_first, HeadInference)
     assert len(with_first.head.counts) == len(run.class_names["pets"])
+
+
+def test_a_run_of_a_version_without_heads_compares_with_texts(quick: dict[str, Any]) -> None:
+    options = {**quick, "limit_tasks": 1, "head": "texts"}
+    learn(from_dict(options))
+    folder = Path(str(quick["out"]))
+    config = folder / "config.yaml"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("head:")]
+    config.write_text("\n".join(lines))
+    assert type(Run(folder, device="cpu").inference) is Inference
+    assert learn(from_dict(options))["finished"], "the same run, not repeated"

@@ -1,7 +1,7 @@
 """RanPAC: ridge regression on random features, with λ chosen anew in every task (McDonnell et al., NeurIPS 2023).
 
 With h = relu(x R), R (P, m) standard normal, and one-hot Y, the scores are h W with W = (ΣHᵀH + λI)⁻¹ ΣHᵀY. G is 200 MB
-in a checkpoint, and each task needs an eigendecomposition of 10,000 × 10,000: seconds on a GPU, minutes on a CPU.
+in a checkpoint, and each task needs an eigendecomposition of 10,000 × 10,000, many minutes of a CPU.
 
 As in the authors' code, λ is fitted and chosen on the current task alone, and then regularises the sums of all tasks.
 Unlike it, x is the embedding of CLIP at unit length; held out is every fifth image of each class, up to 2000, instead

@@ -17,7 +17,7 @@ import yaml
 from safetensors import SafetensorError
 from torch import Tensor
 
-from tasso.config import RunConfig, from_dict
+from tasso.config import TEXTS, RunConfig, from_dict
 from tasso.data import TASK_IMAGES
 from tasso.errors import AFRESH, REDO_TASK, BusyError, ConfigError, RunError
 from tasso.files import (
@@ -136,6 +136,7 @@ class RunFolder:
         """The resolved configuration that the run was started with."""
         values = read_yaml(self.config_file)
         values.pop("versions", None)
+        values.setdefault("head", TEXTS)  # of versions without heads
         config = from_dict(values, str(self.config_file))
         try:
             build_method(config.method, config.protocol)
