@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tasso.errors import ModelError
 from tasso.models.inference import Embedded
 
 RANDOM_SEED = 1102  # of the random features, the same in every run: sums of two runs may be compared
@@ -30,6 +31,15 @@ class ClassKey(NamedTuple):
 def class_key(task: str, name: str, merge_names: bool) -> ClassKey:
     """The key of a task's class."""
     return ClassKey("" if merge_names else task, name)
+
+
+class Linear(NamedTuple):
+    """Scores α (φ W + b + a cos(x, t)) of the head's C classes: W (D, C), b (C,), a and α."""
+
+    weight: Tensor
+    bias: Tensor
+    text: float = 0.0
+    temperature: float = 1.0
 
 
 class Moments(nn.Module):
@@ -99,7 +109,7 @@ class Head(nn.Module):
         if self.deep and images.tokens is not None:
             parts.append(images.tokens)
         joined = torch.cat(parts, dim=-1)
-        x = joined / joined.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        x: Tensor = joined / joined.norm(dim=-1, keepdim=True).clamp_min(1e-12)
         if not self.random:
             return x
         expanded = (x @ self.projection).relu() / math.sqrt(self.random)
@@ -146,6 +156,13 @@ class Head(nn.Module):
             cosines: of the images with the texts of these classes, (N, K).
         """
         raise NotImplementedError
+
+    def linear(self) -> Linear:
+        """The same scores as numbers, if they are linear in the features and the cosines: what an export needs."""
+        raise ModelError(
+            f"export: the scores of {type(self).__name__} are not linear in its features, and no format has others; "
+            "use the run through tasso.load"
+        )
 
     def forget_classifier(self) -> None:
         """Called when the sums have changed."""

@@ -25,6 +25,7 @@ from tasso.methods.base import Batch, Cost, ImageRequest, RunInfo, TaskInfo, Tea
 from tasso.methods.distillation import LogitDistillation
 from tasso.methods.losses import cross_entropy
 from tasso.methods.registry import register
+from tasso.models.classifier import LinearHead
 from tasso.models.clip import Clip, mean_of_templates, prompts
 from tasso.models.inference import Embedded, Inference, Templates
 from tasso.progress import progress
@@ -236,18 +237,30 @@ class NearestMean(Inference):
         tasks: Sequence[str] = (),
     ) -> Tensor:
         scores = super().scores(images, groups, templates, tasks)
-        named = zip(tasks or [""] * len(groups), groups, strict=True)
-        means = [self.means.get((task, tuple(names))) for task, names in named]
-        learned = torch.cat([
-            torch.full((len(names),), mean is not None, device=scores.device)
-            for names, mean in zip(groups, means, strict=True)
-        ])  # fmt: skip
-        if not learned.any():
+        means, learned = self._means(groups, tasks)
+        if not means:
             return scores
-        near = images.features @ torch.cat([mean for mean in means if mean is not None]).mT
+        near = images.features @ torch.cat(means).mT
         best = scores[:, learned].max(-1, keepdim=True).values
         scores[:, learned] = best + near - near.max(-1, keepdim=True).values
         return scores
+
+    def linear(self, groups: Sequence[Sequence[str]], tasks: Sequence[str] = ()) -> LinearHead | None:
+        means, learned = self._means(groups, tasks)
+        if not means:
+            return None
+        weight = means[0].new_zeros(self.clip.dim, len(learned))
+        weight[:, learned] = self.clip.logit_scale * torch.cat(means).mT
+        bias = weight.new_zeros(len(learned)).masked_fill(~learned.to(weight.device), -torch.inf)
+        no_random = weight.new_zeros(self.clip.dim, 0)
+        return LinearHead("NearestMean", weight, bias, 0.0, 1.0, lambda images: images.features, no_random, None)
+
+    def _means(self, groups: Sequence[Sequence[str]], tasks: Sequence[str]) -> tuple[list[Tensor], Tensor]:
+        """Means of the groups that have any, and which of all classes these are, (C,)."""
+        named = zip(tasks or [""] * len(groups), groups, strict=True)
+        means = [self.means.get((task, tuple(names))) for task, names in named]
+        learned = [mean is not None for names, mean in zip(groups, means, strict=True) for _ in names]
+        return [mean for mean in means if mean is not None], torch.tensor(learned)
 
 
 def choose_exemplars(features: Tensor, groups: Tensor, count: int) -> Tensor:
