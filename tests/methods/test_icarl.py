@@ -199,6 +199,7 @@ def test_means_of_two_tasks_with_the_same_classes_are_kept_apart() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("float32")
 def test_means_are_those_of_the_exemplars_as_the_model_sees_them_now(quick: dict[str, Any]) -> None:
     method = {"name": "icarl", "memory": 12, "classifier": "nearest-mean"}
     results = learn(from_dict({**quick, "method": method}))
