@@ -27,16 +27,13 @@ bytes, which changes probabilities a little.
 OTHER_TEXTS = """
 ## Any other texts
 """
-IMPORTS = """
-import json
-
-import numpy as np
-LIBRARY
-import torch
-import torchvision.transforms as T
-from PIL import Image, ImageOps
-from safetensors.numpy import load_file
-"""
+IMPORTS = (
+    "import numpy as np",
+    "import torch",
+    "import torchvision.transforms as T",
+    "from PIL import Image, ImageOps",
+    "from safetensors.numpy import load_file",
+)
 
 ARRAYS = """
 answers = json.load(open("FOLDER/classes.json", encoding="utf-8"))["answers"]
@@ -107,13 +104,14 @@ def classes_code(classifier: Classifier, clip: Clip, library: str, embedding: st
     """Part of the README: code from an image to the probabilities of the run's classes.
 
     Args:
-        library: code that imports the library of the model.
+        library: the line that imports what the model needs.
         embedding: code that sets `image_embedding` (1, D) from `pixels`.
         tokens: in its place, code that also sets `tokens` (1, L, width), as the last block reads them.
     """
     head = classifier.head
     loading = tokens.replace("NORM", head.tokens.name) if head and head.tokens else embedding
-    parts, applied = [IMPORTS.replace("LIBRARY", library), exact_preprocessing(clip), loading], ""
+    imports = sorted([*IMPORTS, library], key=lambda line: (line.startswith("from"), line))
+    parts, applied = ["\n".join(["import json", "", *imports, ""]), exact_preprocessing(clip), loading], ""
     if head:
         joined = "image_embedding"
         if head.tokens:

@@ -89,8 +89,8 @@ def to_transformers(clip: Clip, classifier: Classifier | None, temporary: Path, 
         return usage
     write_classes(classifier, temporary)
     loading = LOADING.replace("POOLED", POOLED[kind])
-    code = classes_code(classifier, clip, "LIBRARY", loading, loading + READ_TOKENS).replace("LIBRARY\n", "")
-    return code.replace("import load_file\n", "import load_file\nfrom transformers import AutoModel\n") + usage
+    library = "from transformers import AutoModel"
+    return classes_code(classifier, clip, library, loading, loading + READ_TOKENS) + usage
 
 
 def _unsupported(clip: Clip, what: str) -> ModelError:
