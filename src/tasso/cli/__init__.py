@@ -31,7 +31,7 @@ GROUPS: dict[str, dict[str, tuple[Command, str]]] = {
         "eval": (run.evaluate, "accuracy of a model, zero-shot or from a run, on every task of a benchmark"),
         "classify": (use.classify, "the classes that a run's model predicts for images"),
         "serve": (use.serve, "a local page: drop an image, see what the models before and after each task predict"),
-        "export": (use.export, "a run's model, or any other, for open_clip, transformers, TorchScript or ONNX"),
+        "export": (use.export, "a run's model, or any other, for open_clip, transformers or ONNX"),
         "merge": (use.merge, "the weights between two models, and the accuracy along the way"),
     },
     "data": {

@@ -101,7 +101,8 @@ def export(args: list[str]) -> None:
     source = open_source(values["run"], values["after"], values["model"], values["pretrained"])
     to = ALIASES.get(values["to"], values["to"])
     folder = export_model(source, to, values["out"])
-    print(FORMATS[to].usage.replace("FOLDER", str(folder)))
+    usage = (FORMATS[to].of_run if values["run"] else "") or FORMATS[to].usage
+    print(usage.replace("FOLDER", str(folder)))
 
 
 def merge(args: list[str]) -> None:

@@ -16,6 +16,7 @@ from tasso.data.images.files import read_image
 from tasso.data.images.transforms import normalise, resize_and_centre
 from tasso.data.task import Array
 from tasso.errors import ConfigError, DataError, ModelError, no_such
+from tasso.models.classifier import Answer, Classifier
 from tasso.models.inference import Inference
 
 BATCH = 64
@@ -61,6 +62,23 @@ class Candidates:
     groups: tuple[tuple[str, ...], ...]
     tasks: tuple[str, ...]
     merge_names: bool = False
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Task and name of each class of each group: the columns of scores."""
+        return tuple((task, name) for task, names in zip(self.tasks, self.groups, strict=True) for name in names)
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """What may be predicted: the columns, or their names where those are one class."""
+        columns: dict[str | int, list[int]] = {}
+        for index, (_, name) in enumerate(self.columns):
+            columns.setdefault(name if self.merge_names else index, []).append(index)
+        found = ([self.columns[index] for index in own] for own in columns.values())
+        return tuple(
+            Answer(named[0][1], ", ".join(task for task, _ in named), tuple(own))
+            for named, own in zip(found, columns.values(), strict=True)
+        )
 
     def __str__(self) -> str:
         names = [name for group in self.groups for name in group]
@@ -126,25 +144,35 @@ class Predictor:
         return [predictions for batch in batches for predictions in self._predict_batch(batch, candidates, top)]
 
     def _predict_batch(self, images: Sequence[Tensor], candidates: Candidates, top: int) -> list[list[Prediction]]:
-        names = [name for group in candidates.groups for name in group]
-        tasks = [task for task, group in zip(candidates.tasks, candidates.groups, strict=True) for _ in group]
-        pixels = torch.cat(list(images))
-        templates = [self.task_templates.get(task, self.templates) for task in candidates.tasks]
+        pixels, answers = torch.cat(list(images)), candidates.answers
         embedded = self.inference.embed(pixels)
-        scores = self.inference.scores(embedded, candidates.groups, templates, candidates.tasks)
-        if candidates.merge_names and len(set(names)) < len(names):
-            columns = {name: [index for index, other in enumerate(names) if other == name] for name in names}
-            scores = torch.stack([scores[:, own].max(-1).values for own in columns.values()], dim=-1)
-            tasks = [", ".join(tasks[index] for index in own) for own in columns.values()]
-            names = list(columns)
+        scores = self.inference.scores(embedded, candidates.groups, self._templates(candidates), candidates.tasks)
+        if len(answers) < scores.shape[1]:
+            scores = torch.stack([scores[:, answer.columns].max(-1).values for answer in answers], dim=-1)
         probabilities = (self.inference.clip.logit_scale * scores).softmax(-1)  # (images, candidates)
         if not bool(torch.isfinite(probabilities).all()):
             raise ModelError("the model's scores contain inf or NaN; are its weights damaged?")
-        best = probabilities.topk(min(top, len(names)))
+        best = probabilities.topk(min(top, len(answers)))
         return [
-            [Prediction(names[index], tasks[index], value) for value, index in zip(values, indices, strict=True)]
+            [
+                Prediction(answers[index].class_name, answers[index].task, value)
+                for value, index in zip(values, indices, strict=True)
+            ]
             for values, indices in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
+
+    def _templates(self, candidates: Candidates) -> list[Sequence[str]]:
+        return [self.task_templates.get(task, self.templates) for task in candidates.tasks]
+
+    def classifier(self, candidates: Candidates) -> Classifier:
+        """All that predictions among these candidates need beside the model; a ModelError if no export can have it."""
+        groups, templates = candidates.groups, self._templates(candidates)
+        embedded = [self.inference.class_embeddings(names, own) for names, own in zip(groups, templates, strict=True)]
+        return Classifier(
+            candidates.columns, candidates.answers, candidates.merge_names,
+            {task: tuple(own) for task, own in zip(candidates.tasks, templates, strict=True)},
+            torch.cat(embedded), self.inference.clip.logit_scale, self.inference.linear(groups, candidates.tasks),
+        )  # fmt: skip
 
     def prepare(self, image: Array) -> Tensor:
         """One image, height × width × 3 bytes, in the evaluation view, (1, 3, size, size)."""

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tasso.errors import ModelError
 from tasso.models.inference import Embedded
 
 RANDOM_SEED = 1102  # of the random features, the same in every run: sums of two runs may be compared
@@ -34,6 +35,15 @@ class ClassKey(NamedTuple):
 def class_key(task: str, name: str, merge_names: bool) -> ClassKey:
     """The key of a task's class."""
     return ClassKey("" if merge_names else task, name)
+
+
+class Linear(NamedTuple):
+    """Scores α (φ W + b + a cos(x, t)) of the head's C classes: W (D, C), b (C,), a and α."""
+
+    weight: Tensor
+    bias: Tensor
+    text: float = 0.0
+    temperature: float = 1.0
 
 
 class Moments(nn.Module):
@@ -197,6 +207,13 @@ class Head(nn.Module):
             others: the same with the candidates that were not learned, (N, K').
         """
         raise NotImplementedError
+
+    def linear(self) -> Linear:
+        """The same scores as numbers, if they are linear in the features and the cosines: what an export needs."""
+        raise ModelError(
+            f"export: the scores of {type(self).__name__} are not linear in its features, and no format has others; "
+            "use the run through tasso.load"
+        )
 
     def forget_classifier(self) -> None:
         """Called when the sums have changed."""

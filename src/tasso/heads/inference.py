@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tasso.heads.base import Head, class_key
+from tasso.models.classifier import LinearHead
 from tasso.models.inference import Embedded, Inference, Templates
 from tasso.models.tokens import LastTokens
 
@@ -65,6 +66,19 @@ class HeadInference(Inference):
         among = (logits - logits.max(-1, keepdim=True).values) / self.clip.logit_scale
         scores[:, learned] = texts.max(-1, keepdim=True).values + among
         return scores
+
+    def linear(self, groups: Sequence[Sequence[str]], tasks: Sequence[str] = ()) -> LinearHead | None:
+        columns = self.columns(groups, tasks).to(self.clip.device)
+        learned = columns >= 0
+        if not learned.any():
+            return None
+        found, head = self.head.linear(), self.head
+        weight = torch.where(learned, found.weight[:, columns], 0.0)
+        bias = found.bias[columns].masked_fill(~learned, -torch.inf)
+        tokens = self.tokens if head.deep and self.tokens.width else None
+        return LinearHead(
+            type(head).__name__, weight, bias, found.text, found.temperature, head.features, head.projection, tokens
+        )
 
     def columns(self, groups: Sequence[Sequence[str]], tasks: Sequence[str] = ()) -> Tensor:
         """The head's column of each class of all groups, (C,); −1 for classes of which it has seen no image."""

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasso.heads.base import Head, Moments, Second, upper_half
+from tasso.heads.base import Head, Linear, Moments, Second, upper_half
 
 SHRINKAGES = (0.02, 0.1, 0.3)
 TEXT_WEIGHTS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # in units of the model's own factor on cosines
@@ -77,11 +77,20 @@ class LDA(Head):
         return Weights(SHRINKAGES[s], TEXT_WEIGHTS[a] * self.logit_scale, TEMPERATURES[t])
 
     def logits(self, features: Tensor, columns: Tensor, cosines: Tensor, others: Tensor) -> Tensor:
+        weight, bias = (tensor[..., columns] for tensor in self._fit())
+        return self.weights.temperature * (features @ weight + bias + self.weights.text * cosines)
+
+    def linear(self) -> Linear:
+        return Linear(*self._fit(), self.weights.text, self.weights.temperature)
+
+    def _fit(self) -> tuple[Tensor, Tensor]:
         if self._fitted is None:
             weight, bias = discriminant(self.moments(), self.weights.shrinkage)
-            self._fitted = weight.float(), bias.float()
-        weight, bias = (tensor[..., columns] for tensor in self._fitted)
-        return self.weights.temperature * (features @ weight + bias + self.weights.text * cosines)
+            # What all classes have in common does not count in a softmax, and float32 would round by its size.
+            known = bias > -torch.inf
+            weight, bias = weight - weight[:, known].mean(1, keepdim=True), bias - bias[known].mean()
+            self._fitted = (weight * known).float(), bias.float()
+        return self._fitted
 
     def forget_classifier(self) -> None:
         self._fitted = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,11 @@ import torch
 from torch import Tensor
 
 from tasso.data.images import Pixels
+from tasso.errors import ModelError
 from tasso.models.clip import Clip
+
+if TYPE_CHECKING:
+    from tasso.models.classifier import LinearHead
 
 EMBED_BATCH, EMBED_SIZE = 256, 224  # so many images of this size
 LARGEST_BATCH = 1024
@@ -136,6 +140,14 @@ class Inference:
         pairs = zip(groups, templates_per_group(groups, templates), strict=True)
         texts = torch.cat([self.class_embeddings(names, own) for names, own in pairs])
         return images.features @ texts.mT
+
+    def linear(self, groups: Sequence[Sequence[str]], tasks: Sequence[str] = ()) -> LinearHead | None:
+        """For exports: what tells learned classes of these groups apart, instead of their texts; None: nothing does."""
+        if type(self).scores is not Inference.scores or type(self).embed is not Inference.embed:
+            raise ModelError(
+                f"export: {type(self).__name__} classifies in a way that no format has; use the run through tasso.load"
+            )
+        return None
 
     def class_embeddings(self, names: Sequence[str], templates: Sequence[str]) -> Tensor:
         """Unit embeddings of C classes, (C, D). A text-side adapter overrides this, and nothing else."""

@@ -22,7 +22,8 @@ class LastTokens:
 
     def __init__(self, visual: nn.Module, pixels: Tensor) -> None:
         """`pixels`: any normalised images (B, 3, H, W), to see what there is."""
-        self.norm, self.prefix = _first_norm_of_last_block(visual), _prefix_tokens(visual)
+        self.name, self.prefix = _first_norm_of_last_block(visual), _prefix_tokens(visual)
+        self.norm = visual.get_submodule(self.name) if self.name else None
         self.width = 0
         if self.norm is not None:
             with self.read() as found, torch.no_grad():
@@ -52,10 +53,11 @@ class LastTokens:
         return torch.cat([F.normalize(part.float(), dim=-1) for part in parts], dim=-1)
 
 
-def _first_norm_of_last_block(visual: nn.Module) -> nn.Module | None:
+def _first_norm_of_last_block(visual: nn.Module) -> str:
+    """Its name; empty if there is none."""
     blocks = list(find_blocks(visual))
-    children = visual.get_submodule(blocks[-1].removesuffix(".")).children() if blocks else ()
-    return next((child for child in children if "norm" in type(child).__name__.lower()), None)
+    children = visual.get_submodule(blocks[-1].removesuffix(".")).named_children() if blocks else ()
+    return next((f"{blocks[-1]}{name}" for name, child in children if "norm" in type(child).__name__.lower()), "")
 
 
 def _prefix_tokens(visual: nn.Module) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from tasso.config import read_templates, unwrap
@@ -24,13 +25,15 @@ from tasso.evaluation.predict import (
     select_candidates,
 )
 from tasso.files import no_run
+from tasso.heads import HeadInference
 from tasso.kernels import import_meanwhile
 from tasso.methods import find_method
+from tasso.models.classifier import Classifier
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
 from tasso.training.checkpoints import load_checkpoint
-from tasso.training.engine import choose_device, choose_precision
+from tasso.training.engine import choose_device
 from tasso.training.results import check_complete
 from tasso.training.run_data import check_weights_of
 from tasso.training.run_folder import RunFolder
@@ -113,11 +116,18 @@ class Run:
         return self.clip
 
     @property
-    def not_exported(self) -> str:
-        """What this run uses for classification besides the model, such as class means; empty if nothing."""
+    def beside(self) -> str:
+        """What this run classifies with beside the model's texts, such as a head or class means; empty if nothing."""
         if type(self.inference) is Inference:
             return ""
+        if isinstance(self.inference, HeadInference):
+            return f"the head {self.config.head}"
         return f"{type(self.inference).__name__} of {self.method.title}"
+
+    def classifier(self) -> Classifier:
+        """What this model classifies with among the classes of all tasks, in numbers; a ModelError if no export can
+        have it."""
+        return self.predictor.classifier(self.candidates())
 
     @property
     def inference(self) -> Inference:
@@ -129,12 +139,11 @@ class Run:
         return load_checkpoint(self._pretrained(), self.folder, self.after)
 
     def _pretrained(self) -> Clip:
-        # In the precision of this machine, not of the one that the run was trained on.
         device = choose_device(self.device)
         import_meanwhile(device)
         clip = load_clip(self.config.model, self.config.pretrained)
         check_weights_of(self.folder, clip)
-        return clip.to(device, choose_precision("auto", device))
+        return clip.to(device, torch.float32)  # the same answer on every machine, and by what was exported
 
     def stages(self) -> Iterator[tuple[str | None, Predictor]]:
         """All models of the run, each with the task that it learned last; the pretrained one (None) first."""

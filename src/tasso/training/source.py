@@ -31,7 +31,7 @@ def open_source(
     trained = Run(run, after=after, device="cpu")
     clip, results = trained.plain_clip(), trained.results
     description = f"{results['model']}, {trained.stage} ({results['label']}, tasks {', '.join(trained.tasks)})"
-    return Source(clip, run.resolve().name, description, trained.not_exported)
+    return Source(clip, run.resolve().name, description, trained.beside, trained.classifier)
 
 
 def open_model(name: str) -> tuple[Clip, str]:
@@ -59,8 +59,8 @@ def open_model(name: str) -> tuple[Clip, str]:
 
 
 def _described(source: Source) -> tuple[Clip, str]:
-    if source.not_exported:
-        log.warning("%s is not merged: the result compares images with texts", source.not_exported)
+    if source.beside:
+        log.warning("%s is not merged: the result compares images with texts", source.beside)
     return source.clip, source.description
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasso.errors import ConfigError, no_such
+from tasso.models.classifier import Classifier
 from tasso.models.clip import Clip
 from tasso.models.export.folder import new_folder
 from tasso.models.export.to_onnx import to_onnx
 from tasso.models.export.to_open_clip import to_open_clip
-from tasso.models.export.to_torchscript import to_torchscript
 from tasso.models.export.to_transformers import to_transformers
 
 __all__ = ["ALIASES", "FORMATS", "Format", "Source", "export_model", "export_open_clip"]
-
-log = logging.getLogger("tasso")
 
 
 @dataclass(frozen=True)
@@ -27,12 +24,15 @@ class Format:
     Attributes:
         title: name of the library that loads it.
         usage: how to load it, in one line.
-        write: writes a model into a temporary folder, given the final folder too; returns usage for the README.
+        write: writes a model, and a run's classifier if there is one, into a temporary folder, given the final folder
+            too; returns usage for the README.
+        of_run: as `usage`, where there is a classifier.
     """
 
     title: str
     usage: str
-    write: Callable[[Clip, Path, Path], str]
+    write: Callable[[Clip, Classifier | None, Path, Path], str]
+    of_run: str = ""
 
 
 FORMATS = {
@@ -40,8 +40,10 @@ FORMATS = {
         "open_clip", 'open_clip.create_model_and_transforms("local-dir:FOLDER")', to_open_clip
     ),
     "hf": Format("Hugging Face transformers", 'transformers.AutoModel.from_pretrained("FOLDER")', to_transformers),
-    "torchscript": Format("TorchScript", 'torch.jit.load("FOLDER/image_encoder.pt")', to_torchscript),
-    "onnx": Format("ONNX", 'onnxruntime.InferenceSession("FOLDER/image_encoder.onnx")', to_onnx),
+    "onnx": Format(
+        "ONNX", 'onnxruntime.InferenceSession("FOLDER/image_encoder.onnx")', to_onnx,
+        'onnxruntime.InferenceSession("FOLDER/classifier.onnx")',
+    ),
 }  # fmt: skip
 ALIASES = {"transformers": "hf"}
 
@@ -54,13 +56,15 @@ class Source:
         clip: the model.
         name: part of the default folder name.
         description: where the model comes from, for the README.
-        not_exported: what the run uses for classification besides the model, such as class means; empty if nothing.
+        beside: what the run classifies with beside the model's texts, such as a head; empty if nothing.
+        classifier: of the run; called where it is exported, for it takes a while.
     """
 
     clip: Clip
     name: str
     description: str
-    not_exported: str = ""
+    beside: str = ""
+    classifier: Callable[[], Classifier | None] = lambda: None
 
 
 def export_model(source: Source, to: str, folder: Path | None = None) -> Path:
@@ -69,10 +73,8 @@ def export_model(source: Source, to: str, folder: Path | None = None) -> Path:
         raise ConfigError(f"to: {no_such('format', to, FORMATS)}")
     folder = folder or Path("exported") / f"{source.name}-{to}"
     with new_folder(folder) as temporary:
-        usage = FORMATS[to].write(source.clip, temporary, folder)
+        usage = FORMATS[to].write(source.clip, source.classifier(), temporary, folder)
         (temporary / "README.md").write_text(_readme(source, to, usage), encoding="utf-8")
-    if source.not_exported:
-        log.warning("%s is not part of the exported model, which compares images with texts", source.not_exported)
     return folder
 
 
@@ -82,16 +84,10 @@ def export_open_clip(clip: Clip, folder: Path) -> Path:
 
 
 def _readme(source: Source, to: str, usage: str) -> str:
-    restriction = (
-        f"\n**Not exported:** {source.not_exported}. The model alone compares images with the texts of classes, so its "
-        "predictions\nmay differ from those of the run.\n"
-        if source.not_exported
-        else ""
-    )
     return f"""# A CLIP model for {FORMATS[to].title}
 
 Model: {source.description}. Exported by tasso.
-{restriction}
+
 Replace FOLDER by the path of this folder, IMAGE by the path of an image, and TEXTS by a list of texts such as
 `["a photo of a cat.", "a photo of a dog."]`.
 {usage}"""

@@ -1,4 +1,4 @@
-"""The two towers as modules from tensors to unit embeddings, for formats that store graphs (TorchScript, ONNX)."""
+"""The two towers as modules from tensors to unit embeddings, for formats that store graphs (ONNX)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import open_clip
 import torch
 from torch import Tensor, nn
 
+from tasso.models.classifier import Classifier
 from tasso.models.clip import Clip
+from tasso.models.export.classes import exact_preprocessing
+from tasso.models.inference import Embedded
 
 METADATA_FILE = "metadata.json"
 EXAMPLE_BATCH = 2  # tracing may treat a batch of 1 as a constant size
@@ -29,6 +32,23 @@ class ImageEncoder(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         embedding: Tensor = self.model.encode_image(pixels, normalize=True)
         return embedding
+
+
+class ImageClassifier(ImageEncoder):
+    """Probabilities (B, A) of the run's classes and unit embeddings (B, D) of normalised pixels."""
+
+    def __init__(self, clip: Clip, classifier: Classifier) -> None:
+        super().__init__(clip)
+        self.classifier = classifier
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        tokens = self.classifier.head.tokens if self.classifier.head else None
+        if tokens is None:
+            images = Embedded(super().forward(pixels))
+        else:
+            with tokens.read() as found:
+                images = Embedded(super().forward(pixels), tokens=tokens.pool(found[0]))
+        return self.classifier.probabilities(images), images.features
 
 
 class TextEncoder(nn.Module):
@@ -52,15 +72,29 @@ def _single_tower(model: nn.Module, *, image: bool) -> Any:
     return tower
 
 
-def encoders(clip: Clip) -> dict[str, tuple[nn.Module, Tensor, str]]:
-    """By name: the encoder, an example input, and the name of the input."""
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """What is stored as one: a module, an example of its input, and the names of input and outputs."""
+
+    module: nn.Module
+    example: Tensor
+    argument: str
+    outputs: tuple[str, ...] = ("unit_embedding",)
+
+
+def graphs(clip: Clip, classifier: Classifier | None) -> dict[str, Graph]:
+    """By name: the image encoder, or the classifier if there is one, and the text encoder."""
     clip.to("cpu")
     size = clip.preprocess.size
     pixels = torch.zeros(EXAMPLE_BATCH, 3, size, size)
     tokens = torch.as_tensor(clip.tokenizer(["a"] * EXAMPLE_BATCH))
+    texts = Graph(TextEncoder(clip).eval(), tokens, "tokens")
+    if classifier is None:
+        return {"image_encoder": Graph(ImageEncoder(clip).eval(), pixels, "pixels"), "text_encoder": texts}
+    module = ImageClassifier(clip, classifier).eval()
     return {
-        "image_encoder": (ImageEncoder(clip).eval(), pixels, "pixels"),
-        "text_encoder": (TextEncoder(clip).eval(), tokens, "tokens"),
+        "classifier": Graph(module, pixels, "pixels", ("probabilities", "unit_embedding")),
+        "text_encoder": texts,
     }
 
 
@@ -81,15 +115,8 @@ def write_metadata(clip: Clip, folder: Path) -> None:
 
 def preprocessing_code(clip: Clip) -> str:
     """Python code for the README: `pixels` of an image with torchvision's transforms, and `tokens` of texts."""
-    p = clip.preprocess
-    mode = p.interpolation.upper()
-    resize = f"T.Resize({p.size if p.resize_mode == 'shortest' else (p.size, p.size)}, T.InterpolationMode.{mode})"
-    steps = f"[{resize}, T.CenterCrop({p.size}), T.ToTensor(), T.Normalize({p.mean}, {p.std})]"
-    return f"""preprocess = T.Compose(
-    {steps}
-)
+    return f"""{exact_preprocessing(clip).strip()}
 tokenizer = {_tokenizer_code(clip)}
-pixels = preprocess(ImageOps.exif_transpose(Image.open("IMAGE")).convert("RGB"))[None]
 tokens = tokenizer(TEXTS)"""
 
 

@@ -40,6 +40,4 @@ def new_folder(folder: Path, what: str = "export") -> Iterator[Path]:
 def check_described(clip: Clip) -> None:
     """Raise a ModelError if the model's config is not known."""
     if not clip.architecture["vision_cfg"]:
-        raise ModelError(
-            f"export: {clip.spec} was given as an object, so its config is not known; use --to torchscript or onnx"
-        )
+        raise ModelError(f"export: {clip.spec} was given as an object, so its config is not known; use --to onnx")

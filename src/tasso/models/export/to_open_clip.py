@@ -13,7 +13,9 @@ import open_clip
 from safetensors.torch import save_file
 
 from tasso.errors import ModelError
+from tasso.models.classifier import Classifier
 from tasso.models.clip import Clip
+from tasso.models.export.classes import classes_code, write_classes
 from tasso.models.export.folder import check_described
 from tasso.models.hf import SiglipTowers
 from tasso.models.loading import CONFIG_NAME
@@ -39,7 +41,21 @@ tasso the folder can be used with `--model local-dir:FOLDER`.
 """
 
 
-def to_open_clip(clip: Clip, temporary: Path, folder: Path) -> str:
+EMBEDDING = """
+model = open_clip.create_model("local-dir:FOLDER").eval()
+with torch.no_grad():
+    image_embedding = model.encode_image(pixels, normalize=True).numpy()"""
+TOKENS = """
+model = open_clip.create_model("local-dir:FOLDER").eval()
+found = []  # what the last block reads, from the inputs of its first norm
+norm = model.visual.get_submodule("NORM")
+norm.register_forward_pre_hook(lambda module, inputs: found.append(inputs[0]))
+with torch.no_grad():
+    image_embedding = model.encode_image(pixels, normalize=True).numpy()
+tokens = found[0].numpy()"""
+
+
+def to_open_clip(clip: Clip, classifier: Classifier | None, temporary: Path, folder: Path) -> str:
     """Write the model into `temporary`, which is renamed to `folder`; returns usage for the README."""
     check_described(clip)
     if isinstance(clip.model, SiglipTowers):
@@ -51,10 +67,14 @@ def to_open_clip(clip: Clip, temporary: Path, folder: Path) -> str:
     save_file(state, temporary / "open_clip_model.safetensors", {"format": "pt", "quick_gelu": activation})
     if isinstance(clip.tokenizer, open_clip.tokenizer.HFTokenizer):  # open_clip reads it from the folder of the weights
         clip.tokenizer.save_pretrained(temporary)
+    usage = README
+    if classifier:
+        write_classes(classifier, temporary)
+        usage = classes_code(classifier, clip, "import open_clip", EMBEDDING, TOKENS) + README
     if not clip.vocabulary:
-        return README
+        return usage
     shutil.copyfile(clip.vocabulary, temporary / clip.vocabulary.name)
-    return README + (
+    return usage + (
         f"\nThe config names the vocabulary `{clip.vocabulary.name}` by its full path, because open_clip looks for a "
         "relative one in\nthe working directory. After moving the folder, change `bpe_path` in "
         "`open_clip_config.json`.\n"

@@ -11,7 +11,9 @@ import open_clip
 
 from tasso.errors import ModelError
 from tasso.models import hf
+from tasso.models.classifier import Classifier
 from tasso.models.clip import Clip
+from tasso.models.export.classes import classes_code, write_classes
 from tasso.models.export.folder import check_described
 
 README = """
@@ -56,7 +58,17 @@ NEUTRAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def to_transformers(clip: Clip, temporary: Path, folder: Path) -> str:
+LOADING = """
+model = AutoModel.from_pretrained("FOLDER").eval()
+with torch.no_grad():
+    outputs = model.vision_model(pixels, output_hidden_states=True)
+    image_embedding = torch.nn.functional.normalize(POOLED, dim=-1).numpy()"""
+READ_TOKENS = """
+tokens = outputs.hidden_states[-2].numpy()  # what the last block reads"""
+POOLED = {"CLIP": "model.visual_projection(outputs.pooler_output)", "Siglip": "outputs.pooler_output"}
+
+
+def to_transformers(clip: Clip, classifier: Classifier | None, temporary: Path, folder: Path) -> str:
     """Write the model into `temporary`; returns usage for the README."""
     transformers = hf.import_transformers("export: --to hf")
     check_described(clip)
@@ -72,7 +84,13 @@ def to_transformers(clip: Clip, temporary: Path, folder: Path) -> str:
     _write_processor(clip, temporary, kind)
     text = model.config.text_config
     usage = README.replace("CLIP", kind).replace("LENGTH", str(text.max_position_embeddings))
-    return usage.replace("ACTIVATION", text.hidden_act).replace("TOKENS", TOKENS[kind])
+    usage = usage.replace("ACTIVATION", text.hidden_act).replace("TOKENS", TOKENS[kind])
+    if not classifier:
+        return usage
+    write_classes(classifier, temporary)
+    loading = LOADING.replace("POOLED", POOLED[kind])
+    library = "from transformers import AutoModel"
+    return classes_code(classifier, clip, library, loading, loading + READ_TOKENS) + usage
 
 
 def _unsupported(clip: Clip, what: str) -> ModelError:
