@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tasso.data.images import cache
 from tasso.errors import ConfigError
 from tasso.experiments.sweep import on_slurm
 from tasso.experiments.sweep.jobs import Job
@@ -303,6 +305,27 @@ def test_a_job_that_is_asked_to_end_saves_and_says_so(
     }  # fmt: skip
     (in_job.home / "calls").open("a").close()
     assert in_job.calls("scontrol") == ["requeue 5"] * requeued
+
+
+@pytest.mark.parametrize(
+    ("own", "group", "names"),
+    [
+        ("0::/slurm/job_3/step_0", "slurm/job_3", ("memory.max", "memory.current", "file")),
+        ("4:cpu,memory:/slurm/uid_0/job_3\n0::/x", "memory/slurm/uid_0/job_3",
+         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")),
+    ],
+)  # fmt: skip
+def test_the_memory_of_a_job_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, group: str, names: tuple[str, str, str]
+) -> None:
+    (tmp_path / group).mkdir(parents=True)
+    (tmp_path / "own").write_text(f"{own}\n")
+    limit, used, cached = names
+    for name, text in ((limit, "5000000"), (used, "4000000"), ("memory.stat", f"anon 1\n{cached} 1000000\n")):
+        (tmp_path / group / name).write_text(text)
+    monkeypatch.setattr(cache, "CGROUP", tmp_path)
+    monkeypatch.setattr(cache, "OWN_CGROUPS", tmp_path / "own")
+    assert cache.free_memory(torch.device("cpu")) == 2_000_000
 
 
 # -- parameters --------------------------------------------------------------------------------------------------
