@@ -153,7 +153,9 @@ class PixelCache:
             read = partial(decode_all, images, pool=self.pool, view=planes, nbytes=first.nbytes)
         channels, height, width = first.shape
         shape = (len(images), channels, height, width)
-        return OneSizePixels(shape, read, self.preprocess, self.device, checked)
+        return OneSizePixels(
+            shape, read, self.preprocess, self.device, checked, lambda index: images.source.describe(images.keys[index])
+        )
 
     def _make_room(self, nbytes: int, what: str) -> bool:
         """Evict sets until there is room for one more; False, and nothing is evicted, if that would not be enough."""
