@@ -10,11 +10,14 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +32,7 @@ from tasso.config import RunConfig, from_dict, options_of
 from tasso.data.annotated import FolderSource
 from tasso.data.images.shared import place_for_images
 from tasso.errors import ConfigError, RunError, install
-from tasso.experiments.sweep import Grid, Job, make_grid, parse_for, parse_values, read_grid
+from tasso.experiments.sweep import Grid, Job, make_grid, on_ray, parse_for, parse_values, read_grid
 from tasso.experiments.sweep import mps as mps_module
 from tasso.experiments.sweep.devices import devices_for, fitting, run_bytes
 from tasso.experiments.sweep.jobs import distinct, resolved_identity
@@ -598,28 +601,50 @@ def test_ctrl_c_reaches_runs_on_ray(common: dict[str, Any], tmp_path: Path, deat
     assert (tmp_path / job.name / "state.safetensors").exists()
 
 
-@pytest.mark.slow
-def test_jobs_of_submitit_that_die_go_on(
-    common: dict[str, Any], tmp_path: Path, deaths: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_on_ray_that_is_asked_to_stop_by_others_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three ends by SIGTERM none is the user's; a locked folder is waited for."""
+    ends = iter(["stopped", "busy", "stopped", "stopped", "finished"])
+
+    class FakeRay:
+        exceptions = SimpleNamespace(TaskCancelledError=KeyError, GetTimeoutError=KeyError, RayError=ValueError)
+
+        def remote(self, **_: Any) -> Any:
+            return lambda _: SimpleNamespace(options=lambda name: SimpleNamespace(remote=lambda work: object()))
+
+        def wait(self, references: list[object], timeout: float) -> tuple[list[object], list[object]]:
+            return references, []
+
+        def get(self, reference: object, timeout: float) -> Outcome:
+            return Outcome("one", next(ends))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(on_ray, "connected", FakeRay)
+    monkeypatch.setattr(on_ray, "POLL_SECONDS", 0.001)
+    reported: list[Outcome] = []
+    on_ray.run_on_ray([Work("one", {}, "log")], 1, threading.Event(), reported.append, "cpu")
+    assert [outcome.status for outcome in reported] == ["finished"]
+
+
+def test_an_address_at_which_no_ray_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(ConfigError, match=f"engine: ray: .*{address}.*RAY_ADDRESS"):
+            on_ray.connected()
+
+
+def test_a_machine_without_slurm_and_wrong_parameters_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit")
-    monkeypatch.setattr("tasso.experiments.sweep.on_slurm.POLL_SECONDS", 0.2)
-    monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 1)  # for what a killed job never writes
-    good = [job_of(common, 1)]
-    plan_death(deaths, "worker", 9, seed=1)
-    how = Execution(engine="slurm", cluster="local", device="cpu", slurm={"timeout_min": 10})
-    summary = run_jobs(good, tmp_path / "runs", how)
-    assert came(deaths) == 1
-    assert (summary.finished, summary.failed) == (1, {})
-    assert "resuming eurosat at step 2" in log_file(tmp_path / "runs", good[0].name).read_text()
-    same_results(good, tmp_path / "runs", left_alone(good, tmp_path / "alone"))
-
-
-def test_a_machine_without_slurm_and_wrong_parameters_are_named(tmp_path: Path) -> None:
-    pytest.importorskip("submitit")
-    for how in (Execution(engine="slurm"), Execution(engine="slurm", cluster="local", slurm={"colour": "red"})):
-        with pytest.raises(ConfigError, match="engine: slurm:"):
+    how = Execution(engine="slurm", slurm={"colour": "red"})
+    for complaint in ("srun", "colour"):
+        with pytest.raises(ConfigError, match=f"(?s)engine: slurm:.*{complaint}"):
             run_jobs([Job({"limit_tasks": 1})], tmp_path / "runs", how)
+        (tmp_path / "srun").touch(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
 
 
 @pytest.mark.slow
@@ -649,7 +674,7 @@ def test_runs_of_a_sweep_decode_an_image_once_and_end_with_the_same_bits(
         assert perform(work_of(job, alone)).status == "finished"
     each = len(reads) // 2
     reads.clear()
-    left = together / f".images-{platform.node()}" / "of-a-killed-sweep.u8"
+    left = together / f".images-{platform.node()}-killed" / "sets" / "of-a-killed-sweep.u8"
     left.parent.mkdir(parents=True)
     left.touch()
     with place_for_images(together) as place:
@@ -657,9 +682,11 @@ def test_runs_of_a_sweep_decode_an_image_once_and_end_with_the_same_bits(
         assert not left.exists()
         for work in works:
             assert perform(work).status == "finished"
-        assert list(together.glob(".images-*")) == [place]
+        with place_for_images(together) as other:
+            assert other != place
+        assert list(together.glob(".images-*")) == [place.parent]
     assert len(reads) < each + 10, "of the second run only the first image of each set"
-    assert not place.exists()
+    assert not list(together.glob(".images-*"))
     same_results(jobs, alone, together)
 
 

@@ -266,8 +266,8 @@ def _add_dry_run(parser: Parser) -> None:
 
 
 def _execution(values: dict[str, Any], common: Mapping[str, Any]) -> Execution:
-    from tasso.experiments.sweep import parse_values
     from tasso.experiments.sweep.execution import Execution
+    from tasso.experiments.sweep.on_slurm import parse_slurm
 
     return Execution(
         engine=values["engine"],
@@ -275,7 +275,7 @@ def _execution(values: dict[str, Any], common: Mapping[str, Any]) -> Execution:
         gpus=split_integers(values["gpus"], "gpus"),
         device=str(common.get("device", "auto")),
         keep=values["keep_checkpoints"],
-        slurm={key: several[0] for key, several in parse_values(itertools.chain(*values["slurm"]), "slurm").items()},
+        slurm=parse_slurm(itertools.chain(*values["slurm"])),
     )
 
 

@@ -220,6 +220,18 @@ class Task:
             digest.update(images.checksum().encode())
         return {**self.counts, "checksum": digest.hexdigest()[:16]}
 
+    def stamp(self) -> str | None:
+        """A checksum of what shows cheaply that images were replaced; None where nothing does."""
+        digest = hashlib.sha256()
+        for images in self.sets.values():
+            if not isinstance(images.source, Stamped):
+                return None
+            try:
+                digest.update("\n".join(images.source.stamps(images.keys)).encode())
+            except (OSError, LookupError):  # an image that is gone: whoever reads it says so
+                return None
+        return digest.hexdigest()[:16]
+
 
 @dataclass(frozen=True)
 class TaskSequence:
@@ -238,6 +250,10 @@ class TaskSequence:
     @property
     def names(self) -> list[str]:
         return [task.name for task in self.tasks]
+
+    def stamps(self) -> dict[str, str]:
+        """`Task.stamp` by task name, where there is one."""
+        return {task.name: stamp for task in self.tasks if (stamp := task.stamp())}
 
     def contents(self) -> dict[str, Any]:
         """`Task.contents` by task name, and the same of the reference images and texts if they were loaded."""

@@ -43,7 +43,7 @@ from tasso.training.loop import TaskLoop
 from tasso.training.memory import tell_memory
 from tasso.training.resolve import resolve
 from tasso.training.results import add_row, add_zero_shot, check_complete, earlier_row, new_results, unknown_rows
-from tasso.training.run_data import ADVICE, EXTEND_ADVICE, RunData, check_data, check_weights
+from tasso.training.run_data import ADVICE, EXTEND_ADVICE, RunData, check_data, check_weights, tell_replaced
 from tasso.training.run_folder import RunFolder, same_paths
 from tasso.training.stopping import stop_signals
 from tasso.training.task_head import Before, TaskHead
@@ -122,11 +122,12 @@ def finished_results(folder: RunFolder, config: RunConfig) -> dict[str, Any] | N
     check_complete(results, folder.results_file)
     if config.tasks and not (config.pack_dir and config.corrupt == "skip"):  # packs decide what is left out
         try:
-            contents = load_sequence(config, with_reference=False).contents()
+            sequence = load_sequence(config, with_reference=False)
         except DataError as error:
             log.warning("%s: not compared with the images as they are now: %s", folder.path, error)
         else:
-            check_data(results, contents, folder.path)
+            check_data(results, sequence.contents(), folder.path)
+            tell_replaced(results, sequence, folder.path)
     return results
 
 
@@ -185,6 +186,7 @@ class Learner:
         self.contents = self.sequence.contents()
         for earlier, path, advice in recorded:
             check_data(earlier, self.contents, path, advice)
+            tell_replaced(earlier, self.sequence, path)
         self.told_memory = False
         self.tracking = Tracking(None, None)  # opened by `run`, when the run folder exists
         try:

@@ -63,6 +63,7 @@ def new_results(
         "class_names": {task.name: list(task.class_names) for task in tasks},
         "templates": {task.name: list(task.templates) for task in tasks if task.templates},
         "data": sequence.contents(),
+        "stamps": sequence.stamps(),
         "left_out": {name: list(keys) for name, keys in left_out.items()},
         "weights": weights,
         "parameters": clip.count_parameters(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tasso.methods import Method
 from tasso.models.clip import Clip, ModelSpec
 from tasso.training.results import check_complete
 from tasso.training.run_folder import RunFolder
+
+log = logging.getLogger("tasso")
 
 
 class RunData:
@@ -137,6 +140,17 @@ def check_data(results: Mapping[str, Any], contents: Mapping[str, Any], run: Pat
         loaded = all("reference" in data or key in data for data in (recorded, contents))
         if loaded and recorded.get(key) != contents.get(key):
             raise RunError(f"{run}: the {what} are not those this run was started with. {advice}")
+
+
+def tell_replaced(results: Mapping[str, Any], sequence: TaskSequence, run: Path) -> None:
+    """Warn about tasks whose images have other sizes or times than when the run was started, under the same names."""
+    recorded = results.get("stamps")
+    now = sequence.stamps() if isinstance(recorded, dict) and recorded else {}
+    if names := [name for name, stamp in now.items() if recorded and recorded.get(name, stamp) != stamp]:
+        log.warning(
+            "%s: images of %s have other sizes or times than when this run was started: replaced, or copied? They are "
+            "used as they are now", run, ", ".join(names),
+        )  # fmt: skip
 
 
 def _counts(task: Mapping[str, Any]) -> str:

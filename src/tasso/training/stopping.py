@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the current step is finished and the state is saved before the run ends."""
+"""Ctrl-C, SIGTERM and SIGHUP: the current step is finished and the state is saved before the run ends."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ class Stopped(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets. A second signal has its usual effect at once."""
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets. A second SIGINT has its usual effect at once.
+
+    More of the others have none: schedulers and terminals send them several times. An ignored SIGHUP, as under nohup,
+    stays ignored.
+    """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield event
         return
 
     def handle(number: int, _: object) -> None:
+        if not event.is_set():
+            log.info("stopping after this step; a second Ctrl-C stops at once")
         event.set()
-        log.info("stopping after this step; a second signal (Ctrl-C) stops at once")
-        signal.signal(number, previous[signal.Signals(number)])
+        if number == signal.SIGINT:
+            signal.signal(number, previous[signal.SIGINT])
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    if (hangup := getattr(signal, "SIGHUP", None)) and signal.getsignal(hangup) != signal.SIG_IGN:
+        previous[hangup] = signal.signal(hangup, handle)
     try:
         yield event
     finally:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,11 @@ log = logging.getLogger("tasso")
 GIB = 2**30
 CPU = torch.device("cpu")
 MEMINFO = Path("/proc/meminfo")
-CGROUP = Path("/sys/fs/cgroup")  # limits of a container
+CGROUP, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+LIMITS = (
+    ("memory.max", "memory.current", "file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),  # version 1
+)
 
 
 class PixelCache:
@@ -147,7 +153,9 @@ class PixelCache:
             read = partial(decode_all, images, pool=self.pool, view=planes, nbytes=first.nbytes)
         channels, height, width = first.shape
         shape = (len(images), channels, height, width)
-        return OneSizePixels(shape, read, self.preprocess, self.device, checked)
+        return OneSizePixels(
+            shape, read, self.preprocess, self.device, checked, lambda index: images.source.describe(images.keys[index])
+        )
 
     def _make_room(self, nbytes: int, what: str) -> bool:
         """Evict sets until there is room for one more; False, and nothing is evicted, if that would not be enough."""
@@ -191,9 +199,21 @@ def free_memory(device: torch.device) -> int:
         free = int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):  # not Linux
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        counted = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-        return min(free, max(0, limit - used + int(counted["file"])))  # cached files give way
-    except (OSError, KeyError, ValueError):  # no container, or one without a limit
-        return free
+    return min([free, *_left_of_limits()])
+
+
+def _left_of_limits() -> Iterator[int]:
+    """What the limits around this process leave: those of its control groups (a container's, a job's of Slurm), of
+    version 2 or 1, and of all groups around these."""
+    groups = {CGROUP, CGROUP / "memory"}  # in a container its own group may be the root
+    with contextlib.suppress(OSError):
+        for line in OWN_CGROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or "memory" in controllers.split(","):
+                group = (CGROUP / "memory" if controllers else CGROUP) / path.lstrip("/")
+                groups.update((group, *(outer for outer in group.parents if CGROUP in outer.parents)))
+    for group, (limit, used, cached) in itertools.product(groups, LIMITS):
+        with contextlib.suppress(OSError, KeyError, ValueError):  # no such group, or one without a limit
+            left = int((group / limit).read_text()) - int((group / used).read_text())
+            counted = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            yield max(0, left + int(counted[cached]))  # cached files give way

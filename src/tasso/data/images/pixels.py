@@ -39,14 +39,18 @@ class Pixels(Protocol):
 
 
 class MixedSizesError(DataError):
-    """The images of a set are not of one size."""
+    """The images of a set are not of one size; `row` counts those before the one that differs."""
+
+    def __init__(self, message: str, row: int = 0) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 def copy_rows(images: Iterator[Array], to: Array) -> None:
     """The next images, each `(3, H, W)`, as rows of an array `(N, 3, H, W)`."""
     for row, image in zip(range(len(to)), images, strict=False):
         if image.shape != to.shape[1:]:
-            raise MixedSizesError(f"an image of shape {image.shape} among others of {to.shape[1:]}")
+            raise MixedSizesError(f"an image of shape {image.shape} among others of {to.shape[1:]}", row)
         to[row] = image
 
 
@@ -61,13 +65,16 @@ class OneSizePixels:
         preprocess: Preprocess,
         device: torch.device,
         checked: bool = False,
+        describe: Callable[[int], str] = "image {}".format,
     ) -> None:
         """
         Args:
             shape: (N, 3, H, W).
             read: the images at some indices, each `(3, H, W)` uint8.
             checked: all images are known to be of this size.
+            describe: how messages name the image at an index.
         """
+        self.describe = describe
         self.shape, self.read, self.preprocess, self.device, self.checked = shape, read, preprocess, device, checked
         self.nbytes = math.prod(shape)
         self.stack: Tensor | None = None  # all images on the device, (N, 3, H, W) uint8, if they are in memory
@@ -157,7 +164,13 @@ class OneSizePixels:
         for first in range(0, len(indices), size):
             shape = (min(size, len(indices) - first), *self.shape[1:])
             chunk = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-            copy_rows(images, chunk.numpy())
+            try:
+                copy_rows(images, chunk.numpy())
+            except MixedSizesError as error:
+                if not self.checked:
+                    raise
+                where = self.describe(int(indices[first + error.row]))
+                raise DataError(f"{where}: it was replaced while it is used: {error}. Put it back") from None
             yield chunk
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import math
 import platform
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from tasso.data.images.decode import decode, decode_all, thread_pool
 from tasso.data.task import Array, Draws, ImageSet, Stamped
 from tasso.decoding.views import planes
+from tasso.errors import BusyError
 from tasso.files import locked
 
 SHARED_BYTES = 2**31  # larger sets are not shared
@@ -24,13 +28,22 @@ _folder: Path | None = None  # where they are, in a process that shares images
 
 @contextlib.contextmanager
 def place_for_images(folder: Path) -> Iterator[Path]:
-    """A place below `folder` where runs share decoded images. It is removed when they have ended."""
-    place = folder / f".images-{platform.node()}"  # other machines may see this folder, too
-    shutil.rmtree(place, ignore_errors=True)  # of a killed process, perhaps with another Pillow
+    """A place below `folder` where the runs of one sweep share decoded images. It is removed when they have ended."""
+    name = f".images-{platform.node()}-"  # other machines may see this folder, too
+    for left in folder.glob(f"{glob.escape(name)}*"):  # by a killed sweep, unless its lock is held
+        with contextlib.suppress(BusyError, OSError), locked(left, _refuse):
+            shutil.rmtree(left, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=name, dir=folder))
     try:
-        yield place
+        with locked(place, _refuse):
+            yield place / "sets"
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _refuse() -> NoReturn:
+    raise BusyError("another sweep shares its images here")
 
 
 @contextlib.contextmanager

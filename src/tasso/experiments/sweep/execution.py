@@ -23,7 +23,6 @@ class Execution:
         device: as in `RunConfig`.
         keep: which checkpoints of a finished run stay.
         slurm: parameters of submitit, for the engine slurm.
-        cluster: submitit's own option of that name.
     """
 
     engine: Engine = "local"
@@ -32,7 +31,6 @@ class Execution:
     device: str = "auto"
     keep: Keep = "last"
     slurm: Mapping[str, Any] = field(default_factory=dict)
-    cluster: str | None = None
 
     def __post_init__(self) -> None:
         if self.at_once is not None and self.at_once < 1:

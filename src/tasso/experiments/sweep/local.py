@@ -14,10 +14,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from types import FrameType
 from typing import Any
 
-from tasso.experiments.sweep.work import Outcome, Work, perform
+from tasso.experiments.sweep.work import Outcome, Work, interrupt, perform
 
 log = logging.getLogger("tasso")
 
@@ -216,15 +215,11 @@ def bound_to_parent() -> Iterator[None]:
     faulthandler.enable()
     # Ctrl-C reaches every process of a terminal; the parent decides, and asks by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         yield
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
 
 
 def _stop_with_parent() -> None:

@@ -135,7 +135,7 @@ def _run_on_engine(
         from tasso.experiments.sweep.on_slurm import run_on_slurm
 
         logs = folder / LOGS / "slurm"
-        run_on_slurm(works, logs, execution.at_once, stop, report, execution.slurm, execution.cluster)
+        run_on_slurm(works, logs, execution.at_once, stop, report, execution.slurm)
     elif execution.engine == "ray":
         from tasso.experiments.sweep.on_ray import run_on_ray
 

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 from tasso.errors import BusyError, TassoError
@@ -95,6 +96,25 @@ def _learned(work: Work) -> Outcome:
             torch.cuda.empty_cache()
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """A handler of signals: what runs ends as by Ctrl-C, and `perform` returns that it was stopped."""
+    raise KeyboardInterrupt("stopped; the same command goes on from what is saved")
+
+
+def when_saved(work: Work) -> tuple[int, ...]:
+    """When something of the run was saved last, in nanoseconds; equal values: nothing since."""
+    from tasso.training.run_folder import RunFolder
+
+    folder = RunFolder(Path(work.directory, work.options["out"]))
+    times = []
+    for path in (folder.state_file, folder.results_file, folder.checkpoints):
+        try:
+            times.append(path.stat().st_mtime_ns)
+        except OSError:
+            times.append(0)
+    return tuple(times)
+
+
 @contextlib.contextmanager
 def written_to(path: Path) -> Iterator[None]:
     """Append everything that this process prints to a file, C libraries included."""
@@ -112,7 +132,9 @@ def written_to(path: Path) -> Iterator[None]:
             log.addHandler(handler)
             log.propagate = False  # a library may have set up the root logger: everything would appear twice
             log.setLevel(logging.INFO)
-            with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+            # Not `file`: a library may set up logging meanwhile and keep the stream that it finds.
+            out, err = (os.fdopen(number, "w", 1, "utf-8", closefd=False) for number, _ in saved)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 yield
         finally:
             log.removeHandler(handler)
