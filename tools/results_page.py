@@ -300,7 +300,9 @@ RATES = (
 TRIALS = (
     "forms", "forms-after", "forms-before", "anchors", "open-directions", "references", "own-splits", "lora-rates",
     "lora", "moments", "fp8", "relearned", "new-classes", "new-classes-test", "weights", "weights-drawn",
-    "weights-own", "domains", "domains-test", "own-steps",
+    "weights-own", "domains", "domains-test", "own-steps", "heads-main", "heads-main-s1", "heads-domains",
+    "heads-atlas", "heads-atlas-classes-12", "heads-atlas-styles", "heads-atlas-50", "heads-forms-mini",
+    "heads-forms-domains",
 )  # fmt: skip
 EVALUATIONS = ("mtil-mini", "atlas")
 

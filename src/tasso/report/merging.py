@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tasso.config import from_dict
+from tasso.config import TEXTS, from_dict
 from tasso.data.damaged import advice_on_unreadable
 from tasso.errors import ConfigError
 from tasso.files import write_text
@@ -30,6 +31,8 @@ from tasso.training.evaluator import Evaluator, check_split, evaluation_of_run
 from tasso.training.run_folder import RunFolder
 from tasso.training.source import open_model
 
+log = logging.getLogger("tasso")
+
 
 def merge_into(first: str, second: str, alpha: float, folder: Path) -> Path:
     """Write the model between two others to a new folder, for open_clip and for `--model local-dir:FOLDER`.
@@ -38,6 +41,7 @@ def merge_into(first: str, second: str, alpha: float, folder: Path) -> Path:
     """
     check_alpha(alpha)
     check_new(folder, "merge")
+    _tell_of_heads(first, second)
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
     clip = merged(a, b, alpha)
     story = f"{1 - alpha:g} × ({a_name}) + {alpha:g} × ({b_name})"
@@ -54,6 +58,7 @@ def sweep_between(first: str, second: str, alphas: str, options: Mapping[str, An
     """
     values = _parse(alphas)
     check_new(folder, "merge")
+    _tell_of_heads(first, second)
     (a, a_name), (b, b_name) = open_model(first), open_model(second)
     check_mergeable(a, b)
     config = from_dict({**_options_of_run(first), **_options_of_run(second), **options}, "merge")
@@ -85,6 +90,13 @@ def _parse(alphas: str) -> list[float]:
     for value in values:
         check_alpha(value)
     return sorted(set(values))
+
+
+def _tell_of_heads(*models: str) -> None:
+    """A head belongs to the features of one model."""
+    runs = filter(None, map(_run_of, models))
+    if with_head := [run.path for run in runs if run.read_config().head not in (None, TEXTS)]:
+        log.info("%s: its head is left out: merged models compare images with texts", with_head[0])
 
 
 def _run_of(word: str) -> RunFolder | None:
