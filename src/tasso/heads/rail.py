@@ -1,7 +1,8 @@
 """RAIL (Primal): ridge regression on random features, mixed with zero-shot probabilities (Xu et al., NeurIPS 2024).
 
 With h = relu(x R), R (P, m) uniform in ±1/√P, and one-hot Y, the ridge outputs are h W with W = (ΣHᵀH + λI)⁻¹ ΣHᵀY,
-λ = 0.1. The authors update W recursively, which gives the same; here it is solved for once. G takes 450 MB of a file.
+λ = 0.1. The authors update W recursively, which gives the same; here it is solved for once. G takes 450 MB of a file,
+11 GB of memory while W is solved for: made for a GPU, on a CPU it takes minutes.
 
 An image whose zero-shot argmax is not a learned class keeps its zero-shot probabilities: the route that `HeadInference`
 takes, too. One difference remains: here an image that is routed to the head always gets a learned class, there it gets
