@@ -24,8 +24,8 @@ FROZEN = "frozen"  # as `after`: the model before the first task, with a head th
 def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> tuple[str | None, Inference]:
     """Load a checkpoint of a run, the newest by default, into the pretrained model.
 
-    Returns the name of the task after which it was saved (None: before all tasks, nothing was loaded), and how it
-    compares images with classes.
+    Returns the name of the task after which it was saved (None: before all tasks, nothing was loaded; `FROZEN`: the
+    same with a head of all tasks), and how it compares images with classes.
     """
     results, config = folder.read_results(), folder.read_config()
     tasks = (results or {"tasks": ()})["tasks"]
@@ -33,7 +33,7 @@ def load_checkpoint(clip: Clip, folder: RunFolder, after: str | None = None) -> 
         return None, Inference(clip)
     head = TaskHead.of_run(config, clip)
     if after == FROZEN and FROZEN not in tasks and results:
-        return None, _load_frozen(head, folder, results, clip)
+        return FROZEN, _load_frozen(head, folder, results, clip)
     learned = results["tasks"][: len(results["per_task"])] if results else []
     if not results or not learned:
         raise RunError(f"{folder.path}: no task has been learned in this run")

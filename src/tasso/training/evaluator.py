@@ -99,7 +99,8 @@ def _count_learned(run: RunFolder, checkpoint: str, sequence: TaskSequence) -> i
     """How many tasks a run had learned when this checkpoint was saved; None if the sequence does not begin with them,
     with the same classes."""
     results = run.read_results() or {}
-    learned = results["tasks"][: results["tasks"].index(checkpoint) + 1]
+    tasks = results["tasks"]
+    learned = tasks[: tasks.index(checkpoint) + 1] if checkpoint in tasks else tasks  # the frozen model has seen all
     classes = [(name, results["class_names"][name]) for name in learned]
     evaluated = [(task.name, list(task.class_names)) for task in sequence.tasks]
     return len(learned) if evaluated[: len(learned)] == classes else None

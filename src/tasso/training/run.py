@@ -32,7 +32,7 @@ from tasso.models.classifier import Classifier
 from tasso.models.clip import Clip
 from tasso.models.inference import Inference
 from tasso.models.loading import load_clip
-from tasso.training.checkpoints import load_checkpoint
+from tasso.training.checkpoints import FROZEN, load_checkpoint
 from tasso.training.engine import choose_device
 from tasso.training.results import check_complete
 from tasso.training.run_data import check_weights_of
@@ -99,6 +99,8 @@ class Run:
     def stage(self) -> str:
         """A description of which of the run's models this is."""
         task = self._loaded[0]
+        if task == FROZEN and FROZEN not in self.tasks:
+            return "frozen model with a head"
         return f"model after {task}" if task is not None else "model before all tasks"
 
     @property

@@ -173,7 +173,7 @@ class RunFolder:
             return
         last = self.checkpoint_file(len(results["tasks"]) - 1, results["tasks"][-1])
         for file in self.checkpoints.glob("*.safetensors"):
-            if which == "none" or file != last:
+            if which == "none" or file not in (last, self.frozen_head_file):
                 file.unlink(missing_ok=True)
 
     def take_checkpoint(self, index: int, task: str, other: RunFolder) -> None:
