@@ -71,7 +71,7 @@ def test_help(command: str, columns: str, capsys: pytest.CaptureFixture[str], mo
 def test_help_shows_choices_defaults_and_groups(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(help_of("run", capsys).split())
     for part in (
-        "--method NAME finetune, gift,", "or package.module:Class [tasso; tasso-both for own tasks]",
+        "--method NAME finetune, frozen, gift,", "or package.module:Class [tasso; tasso-both for own tasks]",
         "--method.rank N rank r", "[the same share of the model's width]",
         "--precision {auto,float32,bfloat16,fp8}", "--lr RATE peak learning rate",
             "[auto: 0.0001 with small models such as nano, else 1e-05]", "--overwrite ",

@@ -283,6 +283,7 @@ def test_names_files(tmp_path: Path, file: str, content: str, names: list[str]) 
 def test_each_task_has_its_own_prompts(tiny_model: str, tmp_path: Path, own: dict[str, Any]) -> None:
     (tmp_path / "prompts.txt").write_text("a pet called {}.\nmy {}\n")
     own["tasks"][0] = {"name": "pets", "from": str(tmp_path / "pets"), "template": str(tmp_path / "prompts.txt")}
+    own["head"] = "texts"
     for method in ("finetune", {"name": "icarl", "labelled_replay": True, "teacher": "pretrained", "memory": 9}):
         out = str(tmp_path / f"run-{method if isinstance(method, str) else method['name']}")
         results = learn(from_dict({**own, "method": method, "out": out}))

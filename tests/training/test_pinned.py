@@ -21,6 +21,7 @@ from own_images import write_folder
 from tasso.config import absolute_paths, from_dict
 from tasso.distributed import Distributed
 from tasso.errors import ConfigError, RunError
+from tasso.methods import import_method
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
@@ -30,6 +31,7 @@ from tasso.training.run_folder import RunFolder
 def test_a_text_adapter_that_declares_no_tower_is_evaluated_with_its_own_texts(
     quick: dict[str, Any], method: str
 ) -> None:
+    import_method(f"text_adapters:{method}")
     options = {**quick, "method": {"name": f"text_adapters:{method}"}, "lr": 0.5, "steps": 6}
     results = learn(from_dict(options))
     assert results["mtil"]["zero_shot"] != results["mtil"]["matrix"][0], "texts have changed"
