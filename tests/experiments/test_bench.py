@@ -18,6 +18,7 @@ from tasso.errors import ConfigError, RunError
 from tasso.experiments.bench import (
     QUICK,
     bench_eval,
+    bench_head,
     bench_images,
     bench_run,
     bench_sizes,
@@ -329,3 +330,9 @@ def test_a_budget_alone_measures_what_it_has_rules_for() -> None:
     rules = [Rule(what, on, "nano", None, "x") for what, on in (("sweep", "cpu"), ("step", "cpu"), ("eval", "cuda"))]
     assert needed_by(rules, {"device": "cpu"}) == ["step", "sweep"]
     assert needed_by(read_budget(SHIPPED), {"device": "cpu"}) == ["step", "images"]
+
+
+def test_a_head_is_embedded_for_and_fitted(tiny_model: str) -> None:
+    result = bench_head({**SMALL, "model": tiny_model}, classes=4, images=64, rounds=1)
+    assert result["features"] == 24 + 64 + 2000
+    assert min(result["images_per_second"], result["fit_seconds"], result["state_mib"]) > 0

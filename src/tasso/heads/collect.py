@@ -18,6 +18,7 @@ from tasso.heads.inference import HeadInference
 from tasso.models.inference import Embedded
 
 MOST_HELD_OUT = 2000  # images of a task that a head chooses its weights on
+TOGETHER = 1024  # images whose second moments are one product: each is added to a matrix of D × D numbers
 MOST_PAIRS = 500  # images of a set that a head follows the model by
 
 Indices = npt.NDArray[np.int64]
@@ -57,11 +58,21 @@ def collect(
     chosen = held_out(labels) if head.chooses else np.empty(0, np.int64)
     kept = Kept(inference, chosen)
     every = columns[torch.from_numpy(labels).to(columns.device)]
+    waiting: list[tuple[Tensor, Tensor]] = []
+
+    def add() -> None:
+        if waiting:
+            moments.add(*(torch.cat(part) for part in zip(*waiting, strict=True)))
+            waiting.clear()
+
     for indices, batch in inference.batches(pixels):
         if batch is not None:
-            moments.add(_finite(head.features(batch)), every[torch.from_numpy(indices).to(every.device)])
+            waiting.append((_finite(head.features(batch)), every[torch.from_numpy(indices).to(every.device)]))
             kept.take(indices, batch)
+            if sum(len(labels) for _, labels in waiting) >= TOGETHER:
+                add()
         on_progress(len(indices))
+    add()
     clip.distributed.all_reduce_sum(moments.tensors())
     kept.share()
     held_labels = every[torch.from_numpy(chosen).to(every.device)]

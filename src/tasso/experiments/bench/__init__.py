@@ -1,5 +1,5 @@
-"""`tasso bench`: speed of training steps, of several runs at once, of evaluation, reading images, a full run at the
-paper's sizes; and memory."""
+"""`tasso bench`: speed of training steps, of several runs at once, of evaluation, heads, reading images, a full run at
+the paper's sizes; and memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 from tasso.experiments.bench.budget import Rule
 from tasso.experiments.bench.evaluation import bench_eval
 from tasso.experiments.bench.full_run import bench_run
+from tasso.experiments.bench.head import bench_head
 from tasso.experiments.bench.images import bench_images
 from tasso.experiments.bench.many_runs import bench_sweep
 from tasso.experiments.bench.sizes import MODELS, bench_sizes
@@ -15,8 +16,8 @@ from tasso.experiments.bench.step import bench_step
 from tasso.training.engine import choose_device
 
 __all__ = [
-    "BENCHES", "bench_eval", "bench_images", "bench_run", "bench_sizes", "bench_step", "bench_sweep", "measure",
-    "needed_by",
+    "BENCHES", "bench_eval", "bench_head", "bench_images", "bench_run", "bench_sizes", "bench_step", "bench_sweep",
+    "measure", "needed_by",
 ]  # fmt: skip
 
 MODEL = "ViT-B-16-quickgelu"
@@ -45,6 +46,7 @@ BENCHES = {
     "step": Bench(bench_step, {"rounds": 3, "calls": 2}, STEP),
     "images": Bench(bench_images, {"rounds": 2, "calls": 2, "images": 192, "batches": 2}),
     "eval": Bench(bench_eval, {"images": 128}),
+    "head": Bench(bench_head, {"images": 256, "rounds": 1}),
     "run": Bench(bench_run, {"rounds": 3, "calls": 2, "images": 128}, STEP),
     "sizes": Bench(bench_sizes, {"rounds": 2, "calls": 1}, ("classes", "minutes", "save"), ",".join(MODELS)),
     "sweep": Bench(bench_sweep, {"seconds": 1}, ("classes", "jobs"), "nano"),
