@@ -62,7 +62,8 @@ def collect(
 
     def add() -> None:
         if waiting:
-            moments.add(*(torch.cat(part) for part in zip(*waiting, strict=True)))
+            features, of_them = zip(*waiting, strict=True)
+            moments.add(torch.cat(features), torch.cat(of_them))
             waiting.clear()
 
     for indices, batch in inference.batches(pixels):
