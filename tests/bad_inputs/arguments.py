@@ -233,7 +233,7 @@ CASES = [
     alone(
         "bench-what",
         "a bench that there is not",
-        r"WHAT: expected one of step, images, eval, run, sizes, sweep, not 'luck'",
+        r"WHAT: expected one of step, images, eval, head, run, sizes, sweep, not 'luck'",
         "bench",
         "luck",
     ),

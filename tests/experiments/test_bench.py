@@ -261,7 +261,7 @@ def test_the_command_prints_and_writes(
         with pytest.raises(SystemExit) as stop:
             main(args)
         assert stop.value.code == 2
-        assert "step, images, eval, run, sizes, sweep" in capsys.readouterr().err
+        assert "step, images, eval, head, run, sizes, sweep" in capsys.readouterr().err
 
 
 @pytest.fixture
