@@ -62,10 +62,12 @@ def test_folders_1500_deep(tmp_path: Path) -> None:
         here, above = os.open("a", os.O_RDONLY, dir_fd=here), here
         os.close(above)
     os.close(here)
-    for read in (read_folder, lambda path: find_images([path]), lambda path: read_runs([path])):
-        with pytest.raises(DataError, match="nested too deeply"):
-            read(tmp_path)
-    subprocess.run(["rm", "-r", str(tmp_path / "a")], check=True)  # pytest could not
+    try:
+        for read in (read_folder, lambda path: find_images([path]), lambda path: read_runs([path])):
+            with pytest.raises(DataError, match="nested too deeply"):
+                read(tmp_path)
+    finally:
+        subprocess.run(["rm", "-r", str(tmp_path / "a")], check=True)  # pytest could not
 
 
 def test_names_that_are_no_utf_8() -> None:
