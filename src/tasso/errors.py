@@ -43,6 +43,11 @@ def printable(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda one: ascii(one[0])[1:-1], text)
 
 
+def shortened(text: str, most: int = 200) -> str:
+    """The text, without its middle if it is long: a message is read by people."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
+
+
 def no_such(what: str, name: object, known: Iterable[str]) -> str:
     """`no method 'zcsl'. Did you mean 'zscl'? There are: …`"""
     names = list(known)

@@ -203,6 +203,23 @@ def _exceeds(value: Any, most: int) -> bool:
     return count > most
 
 
+def user_path(text: Path | str) -> Path:
+    """A path as a user writes it, with `~` for the home folder; as it is where there is none of that name."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+@contextlib.contextmanager
+def not_too_deep(folder: Path) -> Iterator[None]:
+    """Around code that looks through folders: a DataError where Python cannot follow them."""
+    try:
+        yield
+    except RecursionError:
+        raise DataError(f"{folder}: has folders that are nested too deeply") from None
+
+
 def is_temporary(path: Path) -> bool:
     """Was this file being written by `write_atomically`?"""
     return path.name.startswith(".") and path.name.endswith(".tmp")

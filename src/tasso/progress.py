@@ -38,8 +38,8 @@ def _bar(description: str, total: int, done: int) -> Iterator[Advance]:
         yield from _lines(description, total, done)
         return
     columns = (
-        TextColumn("{task.description:<26}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
+        TextColumn("{task.description:<26}", markup=False), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", style="dim", markup=False),
     )  # fmt: skip
     with contextlib.ExitStack() as closing:
         if not _open:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from own_images import write_folder
 from tasso.config import from_dict
 from tasso.data.annotated import FolderSource
 from tasso.data.images import PixelCache, Preprocess, thread_pool
+from tasso.data.images.pack import Index, Pack
 from tasso.data.task import ImageSet
+from tasso.decoding import processes
+from tasso.decoding.worker import Stored
 from tasso.errors import DataError
 from tasso.training.learner import learn
 
@@ -50,3 +55,32 @@ def test_an_image_replaced_during_a_run_is_named(tmp_path: Path) -> None:
     Image.new("RGB", (30, 20)).save(tmp_path / "2.png")
     with pytest.raises(DataError, match=r"2\.png: it was replaced"):
         pixels.eval_view(np.array([1, 2]))
+
+
+def test_a_pack_that_is_cut_during_a_run_is_named(tmp_path: Path) -> None:
+    sizes = np.array([[2, 2, 2, 2]] * 3)
+    (tmp_path / "pixels.u8").write_bytes(bytes(3 * 3 * 4))
+    pack = Pack(tmp_path, Index("pixels.u8", 2, ["a", "b", "c"], sizes, {}))
+    assert pack.image(2).shape == (3, 2, 2)
+    os.truncate(tmp_path / "pixels.u8", 5)
+    with pytest.raises(DataError, match=r"pixels\.u8: damaged: it was cut to 5 bytes"):
+        pack.image(2)
+
+
+def test_a_decoding_process_that_is_stuck_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "_failures", [])
+    stuck = processes.DecodingProcess()
+    os.kill(stuck.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(processes, "_idle", deque([stuck]))
+    pixels = np.zeros((600, 600, 3), dtype=np.uint8)  # more than fits into a pipe
+    [view] = processes.view_all_elsewhere(shape_of, [(Stored(pixels, True, "x"), None)])
+    assert view == (600, 600, 3)
+    assert "did not answer" in caplog.text
+    assert stuck.process.poll() is not None
+
+
+def shape_of(image: Any, _: None) -> tuple[int, ...]:
+    return tuple(image.shape)

@@ -14,6 +14,7 @@ import tasso
 from tasso.cli import main
 from tasso.errors import BusyError, RunError, TassoError
 from tasso.files import locked, write_text
+from tasso.training.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("name", [".lock", "log.jsonl"])
@@ -91,3 +92,14 @@ def test_no_cell_of_a_table_is_a_formula() -> None:
         assert csv_text(text) == f"'{text}"
     for text in ("-", "-3.5", "+2", "birds", "a=b", ""):
         assert csv_text(text) == text
+
+
+def test_checkpoints_of_an_extended_run_are_links(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+    one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
+    one.checkpoint_file(0, "pets").write_bytes(b"weights")
+    one.checkpoint_file(0, "pets").chmod(0o400)
+    two.take_checkpoint(0, "pets", one)
+    assert two.checkpoint_file(0, "pets").samefile(one.checkpoint_file(0, "pets"))
+    assert one.checkpoint_file(0, "pets").stat().st_mode & 0o777 == 0o400

@@ -107,7 +107,7 @@ def test_demo_runs_share_their_images(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(places) == len(demo.METHODS_SHOWN)
     [place] = set(places)
     assert place is not None
-    assert place.parent == tmp_path
+    assert place.parent.parent == tmp_path
 
 
 def test_demo_page_is_complete(finished_demo: tuple[Path, str]) -> None:

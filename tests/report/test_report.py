@@ -667,6 +667,8 @@ def test_distances_are_read_and_optional(folder: Callable[..., Path]) -> None:
         ("last.1.counts.0", -1, r"alignment.last\[1\].counts\[0\]: expected a number of images"),
         ("zero_shot.0.first_bin", 498, r"first_bin: 4 bins from bin 498 on do not fit into 500"),
         ("zero_shot.0.quantiles", [5, 4, 3, 2, 1], "quantiles: expected 5 rising numbers"),
+        ("zero_shot.0.quantiles", [0, 0, 0, 0, 1e300], r"quantiles\[4\]: expected a distance up to"),
+        ("range", [0, 1e300], "range: expected"),
         ("zero_shot.0.prototypes.1", "near", r"prototypes\[1\]: expected a distance or null, found 'near'"),
         ("zero_shot.0.mean", None, "mean: expected a finite number, found null"),
     ],

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tasso.cli import bench, data, methods, research, run, use
-from tasso.cli.exit_codes import exit_on_error
+from tasso.cli.exit_codes import exit_on_error, open_standard_streams
 from tasso.cli.options import parse_run_config
 from tasso.errors import ConfigError, no_such, printable
 from tasso.version import __version__
@@ -73,6 +73,7 @@ class Formatter(logging.Formatter):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `tasso` command."""
+    open_standard_streams()
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]

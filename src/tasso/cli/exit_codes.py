@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from tasso.errors import LESS_MEMORY, TassoError, printable
+from tasso.errors import LESS_MEMORY, TassoError, printable, shortened
 
+MOST = 10_000  # characters of a message
 USER, BUG, STOPPED, BROKEN_PIPE = 2, 70, 130, 141
 
 
@@ -39,6 +40,8 @@ def exit_on_error(debug: bool = False) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             _exit(f"out of memory. {LESS_MEMORY}", USER, debug)
+        if "No space left on device" in str(error) or "failed writing file" in str(error):  # of safetensors, torch
+            _exit(f"a file cannot be written, probably the disk is full: {error}", USER, debug)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         if place := _place_outside(error):
             _exit(f"{place}: {reason}. That file is not part of tasso; --debug shows how it was called", USER, debug)
@@ -85,5 +88,20 @@ def is_out_of_memory(error: Exception) -> bool:
 def _exit(message: str, code: int, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exc()
-    print(f"tasso: {printable(message)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads it
+        print(f"tasso: {printable(shortened(message, MOST))}", file=sys.stderr, flush=True)
     sys.exit(code)
+
+
+def open_standard_streams() -> None:
+    """Those that are closed lead nowhere: else the next files would take their numbers, and get what is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # it takes the first free number, which may be this one
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))

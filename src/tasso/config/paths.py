@@ -10,6 +10,7 @@ from typing import Any
 
 from tasso.config.fields import Option, alternatives, options_of
 from tasso.config.task_specs import absolute
+from tasso.files import user_path
 
 # Models by where they are from; all others are names of open_clip.
 LOCAL, HF, HUB, OBJECT = "local-dir:", "hf:", "hf-hub:", "object:"
@@ -47,7 +48,7 @@ def is_name(text: str) -> bool:
 def folder_scheme(model: str) -> str:
     """The scheme of a model that is read from a folder, or nothing. `hf:a/b` may be a folder or a name on the hub."""
     if model.startswith(HF):
-        path = Path(model.removeprefix(HF)).expanduser()
+        path = user_path(model.removeprefix(HF))
         return HF if path.is_absolute() or path.is_dir() else ""
     return LOCAL if model.startswith(LOCAL) else ""
 
@@ -59,10 +60,10 @@ def _absolute_text(text: str, option: Option, names: Container[str]) -> str:
         return scheme + _absolute(text.removeprefix(scheme)) if scheme else text
     if is_name(text) or text in names:
         return text
-    path = Path(text).expanduser()
+    path = user_path(text)
     exists = path.is_file() if option.content == "file" else path.exists()
     return _absolute(text) if exists else text
 
 
 def _absolute(text: str) -> str:
-    return str(Path.cwd() / Path(text).expanduser())
+    return str(Path.cwd() / user_path(text))

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tasso.errors import ConfigError, unknown_key
-from tasso.files import read_yaml
+from tasso.files import read_yaml, user_path
 
 TaskSpec = dict[str, Any]
 
@@ -85,7 +85,7 @@ def _argument(arg: str, base: Path) -> list[TaskSpec]:
     if sign and (NAME.fullmatch(name) or not re.search(r"[/\\]", name)):
         return [_place(name, place, base)]
     if arg.endswith((".yaml", ".yml")):
-        file = base / Path(arg).expanduser()
+        file = base / user_path(arg)
         return _parsed(read_yaml(file), file.parent)
     name = Path(arg.removeprefix(HUB).rstrip("/")).name.split(".")[0]
     if problem := _problem_of_name(name):
@@ -144,7 +144,7 @@ def _moved(place: TaskSpec, base: Path) -> TaskSpec:
     for key, text in place.items():
         if _is_path(key, text):
             prefix = HUB if text.startswith(HUB) else ""
-            moved[key] = prefix + str(base / Path(text.removeprefix(prefix)).expanduser())
+            moved[key] = prefix + str(base / user_path(text.removeprefix(prefix)))
     return moved
 
 

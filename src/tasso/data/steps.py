@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from pathlib import Path
 
 import numpy as np
 
 from tasso.data.task import ImageSet, Task
-from tasso.errors import ConfigError, did_you_mean
-from tasso.files import read_text
+from tasso.errors import ConfigError, did_you_mean, shortened
+from tasso.files import read_text, user_path
 
 NATURAL = "natural"  # as a class order: that of the data
 WHOLE = "all"  # classes in the only step: the task is not split
@@ -41,7 +40,7 @@ def step_sizes(split: str, classes: int) -> list[int]:
 
 def class_order_text(text: str) -> str:
     """A class order as a run records it: the lines of a file in the place of its path."""
-    path = Path(text).expanduser()
+    path = user_path(text)
     if "\n" in text or "," in text or not path.is_file():
         return text
     try:
@@ -62,8 +61,8 @@ def class_order(text: str | None, task: Task) -> list[int]:
         return list(range(len(names)))
     text = class_order_text(text)
     if re.fullmatch(r"\s*\d+", text):
-        if int(text) >= 2**32:
-            raise ConfigError(f"class_order: a seed must be below 2^32, not {text}")
+        if len(text) > 20 or int(text) >= 2**32:
+            raise ConfigError(f"class_order: a seed must be below 2^32, not {shortened(text)}")
         return [int(label) for label in np.random.RandomState(int(text)).permutation(len(names))]
     entries = [entry.strip() for entry in (text.splitlines() if "\n" in text else text.split(",")) if entry.strip()]
     labels = {name: label for label, name in enumerate(names)}

@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import warnings
 import weakref
 from collections import deque
@@ -24,6 +25,7 @@ from tasso.errors import DataError
 
 log = logging.getLogger("tasso")
 
+STUCK_SECONDS = 300.0  # a process that takes longer for its part of a batch is killed
 FAILURES = 3  # after so many, no more processes are started
 
 _idle: deque[DecodingProcess] = deque()
@@ -52,9 +54,15 @@ class DecodingProcess:
         """As `view_all`, in that process."""
         assert self.process.stdin
         assert self.process.stdout
-        pickle.dump((view, items), self.process.stdin, pickle.HIGHEST_PROTOCOL)
-        self.process.stdin.flush()
-        return cast(Reply, pickle.load(self.process.stdout))
+        patience = threading.Timer(STUCK_SECONDS, self.process.kill)  # then the pipes are closed
+        patience.daemon = True
+        patience.start()
+        try:
+            pickle.dump((view, items), self.process.stdin, pickle.HIGHEST_PROTOCOL)
+            self.process.stdin.flush()
+            return cast(Reply, pickle.load(self.process.stdout))
+        finally:
+            patience.cancel()
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
@@ -83,7 +91,7 @@ def view_all_elsewhere(view: View, items: Sequence[Item]) -> list[Any]:
         result, warned = process.view_all(view, items)
     except Exception as error:  # it could not be started, was killed, or something else writes to its output
         _failures.append(error)
-        log.warning("a process that decodes images has died; its images are decoded in this one")
+        log.warning("a process that decodes images has died or did not answer; its images are decoded in this one")
         if process:
             process.end()
         return view_all(view, items)

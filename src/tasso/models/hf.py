@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from tasso.config.paths import HF, LOCAL
 from tasso.decoding.views import Preprocess
 from tasso.errors import ModelError, install
+from tasso.files import user_path
 
 SUPPORTED = {"clip": "CLIP", "siglip": "Siglip"}  # `model_type` in config.json: how transformers' classes begin
 TEXT_FILES = ("*.json", "*.txt", "*.model")  # configs and tokenizers
@@ -116,7 +117,7 @@ def folder_of(place: str, files: Mapping[str, Sequence[str]]) -> Path:
         files: what the folder must have, by what it is for, as patterns; of weights the first that the hub has are
             downloaded.
     """
-    folder = Path(place).expanduser()
+    folder = user_path(place)
     if folder.is_dir():
         return folder
     if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", place):  # early ones have no owner, such as roberta-base

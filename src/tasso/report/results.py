@@ -12,12 +12,13 @@ import pandas as pd
 from tasso.config import RunConfig, options_of
 from tasso.config.portable import portable_options
 from tasso.evaluation.metrics import step_accuracies
-from tasso.files import CONFIG, RESULTS, no_run, parse_json, read_text, read_yaml
+from tasso.files import CONFIG, RESULTS, no_run, not_too_deep, parse_json, read_text, read_yaml
 from tasso.report.frame import COLUMNS, COSTS, DISTANCES, SEEN, SETTINGS, SPLITS, STEPS, Setting, metric_names, typed
 from tasso.report.reader import ReportError, Value, kind
 from tasso.report.study import STUDY_ENDINGS, read_study
 
 RESULTS_VERSION = 1
+MAX_DISTANCE = 10  # 1 − cosine is at most 2; figures have a bar for each hundredth or so
 # Options of a run that change its numbers and need not stand in its label.
 TRAINING = (
     *(key for key in options_of(RunConfig, scope="optimisation") if key != "seed"),
@@ -146,7 +147,8 @@ def _run_folders(path: Path) -> list[Path]:
         raise ReportError(no_run(path))
     if not path.is_dir():
         raise ReportError(f"{path}: expected a run folder, a folder of run folders, or the CSV file of a study")
-    found = _search(path, set())
+    with not_too_deep(path):
+        found = _search(path, set())
     if not found:
         raise ReportError(no_run(path))
     return found
@@ -271,14 +273,21 @@ def _percent(item: Value) -> float:
 def _alignment_rows(alignment: Value, tasks: Sequence[str]) -> list[_Row]:
     bins = alignment["bins"].integer(least=1)
     limits = [limit.number() for limit in alignment["range"].items()]
-    if len(limits) != 2 or limits[0] != 0 or limits[1] <= 0:
-        raise alignment["range"].fail(f"expected [0, a greater number], found {limits}")
+    if len(limits) != 2 or limits[0] != 0 or not 0 < limits[1] <= MAX_DISTANCE:
+        raise alignment["range"].fail(f"expected [0, a number up to {MAX_DISTANCE}], found {limits}")
     rows: list[_Row] = [("", 0, "", "distance_bins", bins, ()), ("", 0, "", "distance_range", limits[1], ())]
     for key, step in (("zero_shot", 0), ("last", len(tasks))):
         if alignment[key].value is not None:  # measured
             for task, distances in zip(tasks, _sized(alignment[key], len(tasks), "objects"), strict=True):
                 rows += [("", step, task, *row) for row in _distance_rows(distances, bins)]
     return rows
+
+
+def _distance(item: Value, what: str = "a finite number") -> float:
+    value = item.number(what)
+    if abs(value) > MAX_DISTANCE:
+        raise item.expected(f"a distance up to {MAX_DISTANCE}")
+    return value
 
 
 def _distance_rows(part: Value, bins: int) -> list[tuple[str, float | None, tuple[float, ...]]]:
@@ -289,13 +298,15 @@ def _distance_rows(part: Value, bins: int) -> list[tuple[str, float | None, tupl
         raise part["counts"].fail(f"{sum(counts)} images, but count says {count}")
     if first < 0 or first + len(counts) > bins:
         raise part["first_bin"].fail(f"{len(counts)} bins from bin {first} on do not fit into {bins}")
-    quantiles = tuple(item.number() for item in part["quantiles"].items())
+    quantiles = tuple(_distance(item) for item in part["quantiles"].items())
     if len(quantiles) != _QUANTILES or list(quantiles) != sorted(quantiles):
         raise part["quantiles"].fail(f"expected {_QUANTILES} rising numbers, found {list(quantiles)}")
-    classes = [item.optional_number("a distance or null") for item in part["prototypes"].items()]
+    classes = [
+        None if item.value is None else _distance(item, "a distance or null") for item in part["prototypes"].items()
+    ]
     values: list[tuple[float | None, tuple[float, ...]]] = [
         (count, ()),
-        (part["mean"].number(), ()),
+        (_distance(part["mean"]), ()),
         (None, quantiles),
         (first, counts),
         (None, tuple(value for value in classes if value is not None)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tasso.errors import AFRESH, ConfigError, RunError, did_you_mean
+from tasso.errors import AFRESH, ConfigError, RunError, did_you_mean, shortened
 from tasso.methods import Method, build_method
 from tasso.models.clip import Clip, check_finite
 from tasso.models.inference import Inference
@@ -66,10 +66,13 @@ def _load_frozen(head: TaskHead | None, folder: RunFolder, results: Mapping[str,
 def _find_task(after: str, learned: Sequence[str], folder: RunFolder) -> int:
     if after in learned:
         return learned.index(after)
-    if after.isdecimal() and 1 <= int(after) <= len(learned):
-        return int(after) - 1
+    numbers = [str(number) for number in range(1, len(learned) + 1)]
+    if after in numbers:
+        return numbers.index(after)
     close = did_you_mean(after, learned)
-    raise ConfigError(f"after: {folder.path} has learned no task {after!r}.{close} Learned: {', '.join(learned)}")
+    raise ConfigError(
+        f"after: {folder.path} has learned no task {shortened(after)!r}.{close} Learned: {', '.join(learned)}"
+    )
 
 
 def save_checkpoint(

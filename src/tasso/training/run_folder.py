@@ -180,7 +180,10 @@ class RunFolder:
         """Hard-link or copy another run's checkpoint, if it exists. Checkpoints are never changed in place."""
         source, target = other.checkpoint_file(index, task), self.checkpoint_file(index, task)
         if source.exists() and not target.exists():
-            write_atomically(target, lambda temporary: _link_or_copy(source, temporary))
+            try:
+                target.hardlink_to(source.resolve())
+            except OSError:  # another disk, or a system without links
+                write_atomically(target, lambda temporary: shutil.copyfile(source, temporary))
 
     def has_checkpoint(self, index: int, task: str) -> bool:
         """True if there is a checkpoint after this task."""
@@ -265,6 +268,8 @@ def saving(file: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         # safetensors: "Error while serializing: I/O error: No space left on device (os error 28)"
         reason = error.strerror if isinstance(error, OSError) else re.sub(r"^.*I/O error: | \(os.*$", "", str(error))
+        if not file.parent.is_dir():
+            raise RunError(f"{file}: its folder was removed while the run was working in it") from None
         raise RunError(
             f"{file}: cannot be written: {reason or error}. What was saved before is still there; when the cause is "
             "removed, the same command goes on from it"
@@ -285,13 +290,6 @@ def _comparable(config: RunConfig) -> dict[str, Any]:
     weights = portable({"model": config.model, "pretrained": config.pretrained})
     reference = TASK_IMAGES if config.reference == TASK_IMAGES else None
     return {**identity(config), **weights, "tasks": names, "reference": reference}
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        target.hardlink_to(source)
-    except OSError:  # another disk, or a system without links
-        shutil.copyfile(source, target)
 
 
 def versions() -> dict[str, str]:

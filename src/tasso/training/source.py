@@ -68,7 +68,7 @@ def _checkpoint_source(file: Path) -> Source:
     folder = RunFolder(file.parent.parent)
     number = file.name.partition("-")[0]
     tasks = (folder.read_results() or {"tasks": []})["tasks"]
-    index = int(number) - 1 if number.isdecimal() else -1
+    index = int(number) - 1 if number.isdecimal() and len(number) < 10 else -1
     if not file.is_file() or not 0 <= index < len(tasks) or folder.checkpoint_file(index, tasks[index]) != file:
         raise RunError(f"merge: {file} is not a checkpoint of the run in {folder.path}")
     return open_source(folder.path, str(index + 1))

@@ -15,7 +15,7 @@ from tasso.data.readers.labelled import SUFFIXES
 from tasso.data.task import Array
 from tasso.decoding.pillow import open_image, reason, to_rgb
 from tasso.errors import DataError
-from tasso.files import open_regular
+from tasso.files import not_too_deep, open_regular
 
 ImageLike = str | Path | Image.Image | Array
 
@@ -49,9 +49,10 @@ def _files_in(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = []
-    for folder, subfolders, names in os.walk(path):  # links to folders are not followed: no endless loops
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        files += [Path(folder) / name for name in sorted(names) if not name.startswith(".")]
+    with not_too_deep(path):
+        for folder, subfolders, names in os.walk(path):  # links to folders are not followed: no endless loops
+            subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+            files += [Path(folder) / name for name in sorted(names) if not name.startswith(".")]
     return [file for file in files if file.suffix.lower() in SUFFIXES]
 
 

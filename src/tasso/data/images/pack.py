@@ -7,6 +7,7 @@ bytes. Both are written under a temporary name and then renamed, the index last.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from tasso.data.images.transforms import Sizes
 from tasso.data.task import Array, ImageSet
 from tasso.decoding.views import Indices
 from tasso.errors import DataError
-from tasso.files import parse_json, read_text
+from tasso.files import open_regular, parse_json, read_text
 
 VERSION = 3  # of the format; a pack of another version is made again
 INDEX = "index.json"
@@ -76,7 +77,8 @@ class Pack:
         # A plain array: slices of a memmap object are much slower to make.
         self._pixels: Array = np.empty(0, dtype=np.uint8)
         if self.nbytes:
-            self._pixels = np.asarray(np.memmap(folder / index.pixels, dtype=np.uint8, mode="r"))
+            self._file = open_regular(folder / index.pixels)
+            self._pixels = np.asarray(np.memmap(self._file, dtype=np.uint8, mode="r"))
 
     @property
     def readable(self) -> Indices:
@@ -85,6 +87,9 @@ class Pack:
 
     def image(self, index: int) -> Array:
         """Pixels of one image, `(3, H, W)` uint8."""
+        if self.nbytes and (found := os.fstat(self._file.fileno()).st_size) < self.nbytes:
+            # Reading beyond its end would end the process without a word.
+            raise _damaged(self.folder / self.index.pixels, f"it was cut to {found} bytes while it is used")
         start, (height, width) = self._offsets[index], self.index.sizes[index, :2].tolist()
         return self._pixels[start : start + 3 * height * width].reshape(3, height, width)
 

@@ -24,7 +24,10 @@ class CheckedImages:
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        try:
+            caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError:  # a user without a home
+            caches = Path(os.devnull)  # nothing can be read from there, nor written
         self.file = file or caches / "tasso" / "checked.txt"
         try:
             self.digests = set(self.file.read_text(encoding="ascii").split())

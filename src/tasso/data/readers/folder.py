@@ -12,7 +12,7 @@ from tasso.data.annotated import FolderSource, ZipSource
 from tasso.data.readers.labelled import OTHER_SUFFIXES, SPLIT_NAMES, SUFFIXES, Entry, LabelledImages, is_image
 from tasso.data.task import ImageSet, Source
 from tasso.errors import DataError
-from tasso.files import open_regular
+from tasso.files import not_too_deep, open_regular
 
 log = logging.getLogger("tasso")
 
@@ -92,17 +92,18 @@ def _walk(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     files: list[str] = []
     directories: list[tuple[str, ...]] = []
     visited = {os.path.realpath(path)}
-    for here, subfolders, names in os.walk(path, onerror=_refuse, followlinks=True):
-        relative = Path(here).relative_to(path)
-        new = []
-        for name in sorted(subfolders):
-            real = os.path.realpath(Path(here, name))
-            if not name.startswith(HIDDEN) and real not in visited:
-                new.append(name)
-                visited.add(real)
-                directories.append((*relative.parts, name))
-        subfolders[:] = new
-        files += [(relative / name).as_posix() for name in sorted(names) if not name.startswith(".")]
+    with not_too_deep(path):
+        for here, subfolders, names in os.walk(path, onerror=_refuse, followlinks=True):
+            relative = Path(here).relative_to(path)
+            new = []
+            for name in sorted(subfolders):
+                real = os.path.realpath(Path(here, name))
+                if not name.startswith(HIDDEN) and real not in visited:
+                    new.append(name)
+                    visited.add(real)
+                    directories.append((*relative.parts, name))
+            subfolders[:] = new
+            files += [(relative / name).as_posix() for name in sorted(names) if not name.startswith(".")]
     return files, directories
 
 

@@ -11,6 +11,7 @@ from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, labe
 from tasso.data.readers.names import readable
 from tasso.data.task import SPLITS, Source, Split
 from tasso.errors import DataError, install
+from tasso.files import user_path
 
 
 class HubSource(Source):
@@ -86,7 +87,7 @@ def read_hub(spec: str, subset: str | None = None, columns: Mapping[str, str] | 
 
 def _loaded(datasets: Any, spec: str, subset: str | None) -> Any:
     name = spec.removeprefix(HUB)
-    folder = Path(name).expanduser()
+    folder = user_path(name)
     try:
         if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
             return datasets.load_from_disk(str(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,11 @@ def natural_order(labels: Sequence[str]) -> list[str]:
 
     def key(label: str) -> tuple[list[tuple[bool, int, str]], str]:
         parts = re.split(r"(\d+)", label.casefold())
-        return [(False, int(p), "") if p.isdecimal() else (True, 0, p) for p in parts if p], label
+        return [number(p) if p.isdecimal() else (True, 0, p) for p in parts if p], label
+
+    def number(digits: str) -> tuple[bool, int, str]:  # not `int`, which refuses thousands of digits
+        value = "".join(str(unicodedata.decimal(digit)) for digit in digits).lstrip("0")
+        return False, len(value), value
 
     return sorted(set(labels), key=key)
 

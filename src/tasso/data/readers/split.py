@@ -70,4 +70,4 @@ def draw(images: int, count: int, seed: int) -> Indices:
 
 
 def _generator(seed: int, purpose: str) -> np.random.Generator:
-    return np.random.default_rng((seed, zlib.crc32(purpose.encode())))
+    return np.random.default_rng((seed, zlib.crc32(purpose.encode("utf-8", "surrogateescape"))))

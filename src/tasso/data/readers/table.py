@@ -10,7 +10,7 @@ from typing import Any
 
 from tasso.data.annotated import FolderSource
 from tasso.data.readers.labelled import Entry, LabelledImages, label_text, read_text, split_of
-from tasso.errors import DataError
+from tasso.errors import DataError, shortened
 from tasso.files import json_lines
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -77,7 +77,7 @@ def _cells(file: Path, text: str) -> tuple[list[str], list[Row]]:
             if len(cells) != len(header):
                 raise DataError(
                     f"{file}, line {reader.line_num}: {len(cells)} cells, but the first line names {len(header)} "
-                    f"columns ({', '.join(header)})"
+                    f"columns ({shortened(', '.join(header))})"
                 )
             rows.append((reader.line_num, dict(zip(header, cells, strict=True))))
     except csv.Error as error:
@@ -91,7 +91,7 @@ def _columns(file: Path, header: list[str], given: Mapping[str, str]) -> dict[st
     for kind, names in COLUMN_NAMES.items():
         if kind in given:
             if given[kind] not in header:
-                raise DataError(f"{file}: no column {given[kind]!r}. Columns: {', '.join(header)}")
+                raise DataError(f"{file}: no column {given[kind]!r}. Columns: {shortened(', '.join(header))}")
             chosen[kind] = given[kind]
             continue
         found = [column for name in names for column in header if column.lower() == name]
@@ -99,8 +99,9 @@ def _columns(file: Path, header: list[str], given: Mapping[str, str]) -> dict[st
             chosen[kind] = found[0]
         elif kind != "split":
             raise DataError(
-                f"{file}: no column {kind!r}. Columns: {', '.join(header) or 'none'}. Call one {kind}, or say which it "
-                f"is in a .yaml file of tasks, as in columns: {{{kind}: {header[0] if header else 'NAME'}}}"
+                f"{file}: no column {kind!r}. Columns: {shortened(', '.join(header)) or 'none'}. Call one {kind}, or "
+                f"say which it is in a .yaml file of tasks, as in "
+                f"columns: {{{kind}: {header[0] if header else 'NAME'}}}"
             )
     return chosen
 

@@ -7,6 +7,7 @@ This needs uncompressed tars, and nothing but the standard library.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import tarfile
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from tasso.data.readers.labelled import SPLIT_NAMES, Entry, LabelledImages, is_image, label_text
 from tasso.data.task import Source, Split
-from tasso.errors import DataError
+from tasso.errors import DataError, shortened
 from tasso.files import open_regular, parse_json
 from tasso.progress import progress
 
@@ -23,7 +24,8 @@ LABELS = ("cls", "txt", "json")  # in this order
 JSON_KEYS = ("label", "class", "class_name", "cls")
 MAX_LABEL_BYTES = 2**16
 SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLIT_NAMES)})(?![a-z])")
-RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+RANGE = re.compile(r"\{(\d{1,18})\.\.(\d{1,18})\}")
+MAX_SHARDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,17 @@ def read_shards(pattern: str) -> LabelledImages:
 
 
 def _shards(pattern: str) -> list[Path]:
-    ranges = [
-        [f"{number:0{len(low)}d}" for number in range(int(low), int(high) + 1)] for low, high in RANGE.findall(pattern)
-    ]
-    names = [RANGE.sub("{}", pattern).format(*choice) for choice in itertools.product(*ranges)] if ranges else [pattern]
+    parts: list[Sequence[str]] = []
+    for place, part in enumerate(re.split(RANGE, pattern)):
+        if place % 3 == 0:
+            parts.append([part])
+        elif place % 3 == 1:
+            low = part
+        else:
+            parts.append([f"{number:0{len(low)}d}" for number in _range(int(low), int(part), pattern)])
+    if math.prod(map(len, parts)) > MAX_SHARDS:
+        raise _too_many(pattern)
+    names = map("".join, itertools.product(*parts))
     found = [match for name in map(Path, names) for match in _glob(name)]
     if not found:
         raise DataError(f"{pattern}: no such shards")
@@ -101,6 +110,16 @@ def _shards(pattern: str) -> list[Path]:
         if shard.suffix != ".tar":
             raise DataError(f"{shard}: a compressed tar cannot be read image by image; unpack it to a plain .tar")
     return found
+
+
+def _range(low: int, high: int, pattern: str) -> range:
+    if high - low >= MAX_SHARDS:
+        raise _too_many(pattern)
+    return range(low, high + 1)
+
+
+def _too_many(pattern: str) -> DataError:
+    return DataError(f"{shortened(pattern)}: names more than {MAX_SHARDS:,} shards")
 
 
 def _glob(pattern: Path) -> list[Path]:
