@@ -23,7 +23,8 @@ from method_runs import learner_for, options_for
 from own_images import write_folder
 from tasso.config import from_dict
 from tasso.errors import ModelError, RunError
-from tasso.heads import HEADS, HeadInference
+from tasso.heads import HEADS, HeadInference, collect
+from tasso.heads.base import Moments
 from tasso.models.inference import Inference
 from tasso.training.checkpoints import head_tensors, load_checkpoint
 from tasso.training.engine import Training
@@ -99,10 +100,15 @@ def test_sums_are_those_of_the_model_that_has_learned_the_task(quick: dict[str, 
     head, task = learner.head, learner.sequence.tasks[0]
     assert head is not None
     train = learner.data.pixels(task.train, f"{task.name} train")
-    with_pretrained = head._collect(head.inference(learner._inference()), task, train).moments
+
+    def sums() -> Moments:
+        columns = head.head.add_classes(head.keys(task.name, task.class_names))
+        return collect(head.inference(learner._inference()), train, task.train.labels, columns).moments
+
+    with_pretrained = sums()
     head.clear()
     learner._learn_task(0)
-    now = head._collect(head.inference(learner._inference()), task, train).moments
+    now = sums()
     torch.testing.assert_close(head.head.sums.double(), now.sums, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(now.sums, with_pretrained.sums, rtol=1e-3)
 
@@ -120,7 +126,7 @@ def test_a_frozen_model_with_any_head(quick: dict[str, Any], name: str) -> None:
 
 @pytest.mark.parametrize("method", ["tasso", "frozen", "moe-adapters"])
 def test_a_loaded_run_classifies_as_it_was_evaluated(quick: dict[str, Any], method: str, mini_root: Path) -> None:
-    options = {**quick, "head": "lda", "method": options_for(method), "score_seen": True}
+    options = {**quick, "precision": "float32", "head": "lda", "method": options_for(method), "score_seen": True}
     results = learn(from_dict(options))
     run = tasso.load(options["out"], device="cpu")
     document = json.loads((mini_root / "eurosat" / "eurosat_annotations.json").read_text())
