@@ -213,8 +213,10 @@ def worker_main(connection: Connection) -> None:
 def bound_to_parent() -> Iterator[None]:
     """What a child does ends quietly if the parent asks for it, closes the connection or is killed."""
     faulthandler.enable()
-    # Ctrl-C reaches every process of a terminal; the parent decides, and asks by SIGTERM.
+    # Ctrl-C and the end of a terminal reach every process of it; the parent decides, and asks by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, interrupt)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
