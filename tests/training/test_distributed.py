@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from method_runs import options_for
+from method_runs import LEARNING, options_for
 from tasso.config import from_dict
 from tasso.distributed import SINGLE_PROCESS, Distributed, check_divisible
 from tasso.errors import ConfigError
-from tasso.methods import METHODS
 from tasso.training.learner import Learner, learn
 from tasso.training.resolve import resolve
 from tasso.training.run_folder import RunFolder
@@ -57,7 +56,11 @@ for name, options in jobs.items():
     training.close()
     weights = sum(float(p.double().abs().sum()) for p in learner.clip.model.parameters())
     rows = learner._evaluate("test", (0, 1))
-    found[name] = {"losses": losses, "gradients": gradients, "weights": weights, "mtil": rows.mtil, "mcil": rows.mcil}
+    sums = learner.head.tensors() if learner.head else {}
+    found[name] = {
+        "losses": losses, "gradients": gradients, "weights": weights, "mtil": rows.mtil, "mcil": rows.mcil,
+        "head": {key: float(tensor.double().abs().sum()) for key, tensor in sums.items()},
+    }
 json.dump(found, open(f"{sys.argv[3]}-{distributed.rank}.json", "w"))
 distributed.barrier()
 """
@@ -76,6 +79,7 @@ def jobs(quick: dict[str, Any], folder: Path, names: list[str]) -> dict[str, dic
     # Of thousands of generic texts some have next to no length in the subspace of a tiny model: rounding decides.
     every["tasso-both"]["method"] |= {"anchors": "earlier"}
     others = {
+        "head": {**every["finetune"], "head": "lda", "out": str(folder / "head")},
         "lora": {**every["zscl"], "tune": "lora", "out": str(folder / "lora")},
         "rounded": {**every["tasso"], "optimizer_precision": "bfloat16", "out": str(folder / "rounded")},
     }
@@ -97,13 +101,15 @@ def single_process(options: dict[str, Any]) -> dict[str, Any]:
             gradients = {key: float(p.grad.norm()) for key, p in named.items() if p.grad is not None}
     training.close()
     rows = learner._evaluate("test", (0, 1))
-    return {"losses": losses, "gradients": gradients, "mtil": rows.mtil, "mcil": rows.mcil}
+    sums = learner.head.tensors() if learner.head else {}
+    head = {key: float(tensor.double().abs().sum()) for key, tensor in sums.items()}
+    return {"losses": losses, "gradients": gradients, "mtil": rows.mtil, "mcil": rows.mcil, "head": head}
 
 
 def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Path) -> None:
     """Losses of every method over twenty steps of the second task agree up to the rounding of float32."""
     quick["precision"] = "float32"
-    names = sorted(METHODS)
+    names = LEARNING
     script, jobs_file = tmp_path / "child.py", tmp_path / "jobs.json"
     script.write_text(CHILD)
     jobs_file.write_text(json.dumps(jobs(quick, tmp_path / "two", names)))
@@ -122,6 +128,8 @@ def test_two_processes_learn_what_one_learns(quick: dict[str, Any], tmp_path: Pa
         largest = max(expected["gradients"].values())
         assert first[name]["gradients"] == pytest.approx(expected["gradients"], rel=0.02, abs=1e-3 * largest), name
         assert first[name]["mtil"] == pytest.approx(expected["mtil"], abs=6), name
+        assert first[name]["head"] == pytest.approx(expected["head"], rel=1e-3), name
+        assert bool(first[name]["head"]) == (name == "head")
 
 
 def test_a_run_of_two_processes_is_resumed_by_one(quick: dict[str, Any], tmp_path: Path) -> None:
