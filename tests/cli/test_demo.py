@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from method_runs import LEARNING
 from short_demo import short_demo
 from tasso.cli import demo
 from tasso.data import atlas
@@ -21,7 +22,6 @@ from tasso.data.images import shared
 from tasso.data.images.transforms import normalise
 from tasso.errors import TassoError
 from tasso.experiments.plans import all_jobs
-from tasso.methods import METHODS
 from tasso.models.clip import Clip
 from tasso.models.loading import NANO, load_clip
 from tasso.report import SETTINGS, metrics, read_study
@@ -94,7 +94,7 @@ def test_demo_methods_get_the_same_chances(tmp_path: Path) -> None:
     assert {key for key in plain if plain[key] != ours[key]} == {"method", "label", "out"}
     plans, setup = demo.full_plans(seed=1)
     jobs = all_jobs(plans, setup)
-    assert sorted(job.options["method"]["name"] for job in jobs) == sorted(METHODS)
+    assert sorted(job.options["method"]["name"] for job in jobs) == LEARNING
     differ = {key for job in jobs for key in job.options if job.options[key] != jobs[0].options.get(key)}
     assert differ == {"method", "lr"}
 
@@ -128,9 +128,9 @@ def test_second_demo_repeats_nothing(finished_demo: tuple[Path, str]) -> None:
 
 def test_full_demo_runs_every_method(tmp_path: Path) -> None:
     printed = short_demo(tmp_path, "--full")
-    assert f"{len(METHODS)} runs in " in printed
+    assert f"{len(LEARNING)} runs in " in printed
     results = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/results.json")]
-    assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(METHODS)
+    assert {one["method"] for one in results if one["finished"] and one["seed"] == 7} == set(LEARNING)
     page = (tmp_path / "index.html").read_text()
     for label in ("TASSO, both towers", "fine-tuning (both towers)", "GIFT, drawn images", "MoE-Adapters"):
         assert label in page, label

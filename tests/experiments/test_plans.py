@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import as_words
-from method_runs import BEYOND_THE_PAPER
+from method_runs import BEYOND_THE_PAPER, LEARNING
 from tasso.cli import main
 from tasso.config import from_dict
 from tasso.errors import ConfigError
@@ -140,7 +140,7 @@ def test_seeds_and_sequences_can_be_asked_for() -> None:
 @pytest.mark.slow
 def test_rates_are_those_of_the_model() -> None:
     rates = {name: float(options["lr"]) for name, options in read_rates(NANO_RATES).items()}
-    assert set(rates) == set(METHODS)
+    assert set(rates) == set(LEARNING)
     for job in PLANS["main"].jobs(NANO):
         assert job.config(Path()).lr == rates[job.options["method"]["name"]]
     openai = make_setup({"model": "ViT-B-16-quickgelu", "pretrained": "openai"})
@@ -188,7 +188,7 @@ def test_plans_of_growth_have_benchmarks_of_their_own() -> None:
     plans = chosen(["growth"])
     assert [plan.name for plan in plans] == list(GROWTH)
     for plan in plans:
-        assert {row.method for row in plan.rows} == set(METHODS)
+        assert {row.method for row in plan.rows} == set(LEARNING)
         assert plan.setup_at(NANO).benchmark == plan.name, "whatever is asked"
         assert plan.setup_at(NANO).common["steps"] == 300, "what is asked"
         assert plan.seeds_at(NANO) == (SEED, 1, 2)
