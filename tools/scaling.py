@@ -40,7 +40,9 @@ def measure(method: str, count: int, options: Sequence[str]) -> dict[str, Any]:
     """Learn the tasks; returns what each of them cost, and the bytes of the run's folder."""
     with tempfile.TemporaryDirectory() as place:
         file, run = Path(place) / "run.yaml", Path(place) / "run"
-        file.write_text(yaml.safe_dump({"tasks": task_specs(count), "method": method}), encoding="utf-8")
+        file.write_text(
+            yaml.safe_dump({"tasks": task_specs(count), "method": method, "head": "texts"}), encoding="utf-8"
+        )
         words = ["--model", "nano", "--config", str(file), "--out", str(run), *options]
         subprocess.run([sys.executable, "-m", "tasso", "run", *words], check=True, stdout=subprocess.DEVNULL)
         learned = json.loads((run / "results.json").read_text(encoding="utf-8"))["per_task"]

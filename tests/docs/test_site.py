@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tasso.methods import METHODS
+from method_runs import LEARNING
 from tasso.methods.describe import cost_in_words, describe
 
 pytest.importorskip("mkdocs", reason="no mkdocs here: pip install 'tasso[docs]'")
@@ -146,7 +146,7 @@ def test_links_of_pages_outside_docs() -> None:
 
 def test_figures_are_up_to_date(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     draw_method_figures.main(["--check"])
-    assert set(draw_method_figures.DRAWINGS) == set(METHODS)
+    assert set(draw_method_figures.DRAWINGS) == set(LEARNING)
     monkeypatch.setattr(draw_method_figures, "FIGURES", tmp_path)
     with pytest.raises(SystemExit, match="is out of date"):
         draw_method_figures.main(["--check"])
@@ -169,7 +169,7 @@ def test_drawings_of_situations_are_up_to_date(monkeypatch: pytest.MonkeyPatch, 
         draw_situations.main(["--check"])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", LEARNING)
 def test_the_description_of_a_method(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # cached AlexNet weights change the cost of MoE-Adapters
     page, text = page_and_section(name)
@@ -236,7 +236,7 @@ def test_pages_load_only_files_and_log_no_errors(reader: Reader, page: str) -> N
 
 
 def test_formulas_are_rendered(reader: Reader) -> None:
-    for name in sorted({page_and_section(method)[0] for method in METHODS}):
+    for name in sorted({page_and_section(method)[0] for method in LEARNING}):
         reader.open(f"methods/{name}.html")
         heights = reader.run(
             "const formulas = [...document.querySelectorAll('.formula math')];"

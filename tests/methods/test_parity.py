@@ -345,7 +345,7 @@ def test_icarl_nearest_mean() -> None:
     case = load("icarl")
     unit, queries = (F.normalize(case[name], dim=-1) for name in ("features", "queries"))
     chosen = case["order"].mT.flatten()
-    moments = Moments(len(case["order"]), unit.shape[1], second=False, device=unit.device)
+    moments = Moments(len(case["order"]), unit.shape[1], second="none", device=unit.device)
     moments.add(unit[chosen], case["labels"][chosen])
     assert_close(F.normalize(moments.sums, dim=-1), case["class_means"], "class means")
     head = NearestMean(unit.shape[1], logit_scale=1.0)
