@@ -351,7 +351,7 @@ def test_icarl_nearest_mean() -> None:
     head = NearestMean(unit.shape[1], logit_scale=1.0)
     columns = head.add_classes([ClassKey("golden", name) for name in "abcde"])
     head.sums = moments.sums
-    scores = head.logits(queries, columns, torch.zeros(len(queries), 5))
+    scores = head.logits(queries, columns, torch.zeros(len(queries), 5), torch.zeros(len(queries), 0))
     assert torch.equal(scores.argmax(-1), case["decisions"])
     assert_close(2 * scores - 2, case["scores"], "scores")  # of unit vectors, −‖q − μ‖² = 2⟨q, μ⟩ − 2
 
