@@ -76,6 +76,11 @@ class Moments(nn.Module):
                 own = features[labels == column]
                 self.gram[column] += sign * upper_half(own.mT @ own).double()
 
+    def include(self, other: Moments) -> None:
+        """Add the sums of other images."""
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine += theirs
+
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """All of them, for sums over processes."""
         return self.counts, self.sums, self.gram

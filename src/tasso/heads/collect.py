@@ -80,8 +80,7 @@ def collect(
     rest = None
     if head.chooses:
         rest = head.no_moments()
-        for mine, others in zip(rest.tensors(), moments.tensors(), strict=True):
-            mine += others
+        rest.include(moments)
         rest.add(head.features(kept.images), held_labels, sign=-1)
     return Collected(moments, rest, (kept.images, held_labels))
 

@@ -103,8 +103,7 @@ class LDA(Head):
         if trained:
             return
         together = self.moments()
-        for mine, others in zip(together.tensors(), rest.tensors(), strict=True):
-            mine += others
+        together.include(rest)
         known = together.counts > 0
         if not len(labels) or not bool(known[labels].all()):
             return
